@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -135,6 +136,43 @@ Flag MessageLimitFlag(const char* name, const char* help, int MessageLimitOption
           [to](absl::string_view v, CommandLine& c) { return ParseLimit(v, &(c.options.message_limits.*to)); }};
 }
 
+// The limits of one identity: a flag for each resource of the ledger, and for the jobs that wait.
+struct OwnerBytes {
+  const char* name;
+  const char* help;
+  int64_t ServerLimits::*to;
+};
+constexpr std::array<OwnerBytes, 4> kOwnerBytes = {
+    {{"max_owner_bytes", "resident memory of the objects of one identity (half)", &ServerLimits::owner_resident_bytes},
+     {"max_owner_workspace_bytes", "memory for the jobs of one identity (half)", &ServerLimits::owner_workspace_bytes},
+     {"max_owner_pinned_bytes", "host memory for the transfers and sessions of one identity (half)",
+      &ServerLimits::owner_pinned_bytes},
+     {"max_owner_upload_bytes", "memory of the unfinished uploads of one identity (half)",
+      &ServerLimits::owner_uploading_bytes}}};
+struct OwnerCount {
+  const char* name;
+  const char* help;
+  int ServerLimits::*to;
+};
+constexpr std::array<OwnerCount, 6> kOwnerCounts = {
+    {{"max_owner_transforms", "stored transforms of one identity (half)", &ServerLimits::owner_transforms},
+     {"max_owner_streams", "bulk streams, registrations and products of one identity under way (half)",
+      &ServerLimits::owner_streams},
+     {"max_owner_uploads", "unfinished uploads of one identity (half)", &ServerLimits::owner_uploads},
+     {"max_owner_sessions", "navigation sessions of one identity that are open (half)", &ServerLimits::owner_sessions},
+     {"max_owner_operations", "operations of one identity that have not ended (half)", &ServerLimits::owner_operations},
+     {"max_owner_jobs", "jobs of one identity and class that wait (half)", &ServerLimits::owner_jobs}}};
+static_assert(kOwnerBytes.size() + kOwnerCounts.size() == kResources + 1, "every resource has a limit for its owner");
+
+Flag OwnerBytesFlag(int i) {
+  return {kOwnerBytes[i].name, "BYTES", kOwnerBytes[i].help,
+          [i](absl::string_view v, CommandLine& c) { return ParseBytes(v, &(c.options.limits.*kOwnerBytes[i].to)); }};
+}
+Flag OwnerCountFlag(int i) {
+  return {kOwnerCounts[i].name, "N", kOwnerCounts[i].help,
+          [i](absl::string_view v, CommandLine& c) { return ParseCount(v, &(c.options.limits.*kOwnerCounts[i].to)); }};
+}
+
 const std::vector<Flag>& Flags() {
   static const auto* const flags = new std::vector<Flag>{
       {"listen", "HOST:PORT", "where gRPC is served (127.0.0.1:50051); port 0 takes a free one",
@@ -166,14 +204,8 @@ const std::vector<Flag>& Flags() {
                        &MessageLimitOptions::connection_rate),
       MessageLimitFlag("max_identity_message_rate", "messages a second on the streams of one identity (0: no limit)",
                        &MessageLimitOptions::identity_rate),
-      {"max_owner_bytes", "BYTES", "resident memory of the objects of one identity (no limit)",
-       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.owner_resident_bytes); }},
-      {"max_owner_uploads", "N", "unfinished uploads of one identity (no limit)",
-       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_uploads); }},
-      {"max_owner_sessions", "N", "navigation sessions of one identity that are open (no limit)",
-       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_sessions); }},
-      {"max_owner_operations", "N", "operations of one identity that have not ended (no limit)",
-       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_operations); }},
+      OwnerBytesFlag(0), OwnerBytesFlag(1), OwnerBytesFlag(2), OwnerBytesFlag(3), OwnerCountFlag(0), OwnerCountFlag(1),
+      OwnerCountFlag(2), OwnerCountFlag(3), OwnerCountFlag(4), OwnerCountFlag(5),
       {"device", "auto|cpu|cuda[:N[,M...]]",
        "what computes (auto: the first GPU that works, else the CPU); cuda:0,1 serves two GPUs",
        [](absl::string_view v, CommandLine& c) {
@@ -267,6 +299,10 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.upload_ttl); }},
       {"max_operations", "N", "operations, which go on without a call, that have not ended (64)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_operations); }},
+      {"max_run_time", "DURATION", "work without a budget ends after it has computed for so long (10m; 0s: never)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.max_run_time); }},
+      {"max_session_idle", "DURATION", "the longest time without a frame that a navigation session may ask for (1h)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.max_session_idle); }},
       {"max_sessions", "N", "navigation sessions that are open (8)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_sessions); }},
       {"workspace_bytes", "BYTES", "memory of each device for the work of jobs",
@@ -445,14 +481,16 @@ absl::Status CheckAccess(const ServerOptions& options) {
 absl::Status CheckIdentityLimits(const ServerOptions& options) {
   if (options.access.has_identities()) return absl::OkStatus();
   const ServerLimits none;
-  const std::pair<const char*, bool> given[] = {
+  std::vector<std::pair<const char*, bool>> given = {
       {"max_identity_calls", options.call_limits.identity_calls != CallLimitOptions().identity_calls},
       {"max_identity_rate", options.call_limits.identity_rate != CallLimitOptions().identity_rate},
-      {"max_owner_bytes", options.limits.owner_resident_bytes != none.owner_resident_bytes},
-      {"max_identity_message_rate", options.message_limits.identity_rate != MessageLimitOptions().identity_rate},
-      {"max_owner_uploads", options.limits.owner_uploads != none.owner_uploads},
-      {"max_owner_operations", options.limits.owner_operations != none.owner_operations},
-      {"max_owner_sessions", options.limits.owner_sessions != none.owner_sessions}};
+      {"max_identity_message_rate", options.message_limits.identity_rate != MessageLimitOptions().identity_rate}};
+  for (const OwnerBytes& limit : kOwnerBytes) {
+    given.emplace_back(limit.name, options.limits.*limit.to != none.*limit.to);
+  }
+  for (const OwnerCount& limit : kOwnerCounts) {
+    given.emplace_back(limit.name, options.limits.*limit.to != none.*limit.to);
+  }
   for (const auto& [flag, set] : given) {
     if (set) return absl::InvalidArgumentError(absl::StrCat("--", flag, ": needs --tokens or --identities"));
   }

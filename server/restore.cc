@@ -98,6 +98,7 @@ absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
   const std::optional<int64_t> workspace_bytes = kind.JobWorkspaceBytes();
   if (workspace_bytes) {
     Job job;
+    job.is_short = true;
     job.workspace_bytes = *workspace_bytes;
     job.run = make;
     INTRAWARP_RETURN_IF_ERROR(device.jobs.Submit(std::move(job)));
@@ -133,6 +134,7 @@ absl::StatusOr<Grant> AdmitKept(DeviceContext& device, const UploadSpec& spec, c
   claim.uploading_bytes = UploadingClaim(device, spec);
   claim.transforms = spec.transforms;
   claim.owner = owner;
+  claim.is_short = true;
   claim.is_kept = true;
   return device.ledger.Admit(claim);
 }

@@ -94,11 +94,51 @@ ServerLimits WithDefaults(ServerLimits limits, const std::vector<LedgerDevice>& 
   return limits;
 }
 
+// What one owner may have, as it was set; 0: by default.
+int64_t OwnerLimit(const ServerLimits& limits, Resource resource) {
+  switch (resource) {
+    case Resource::kResident:
+      return limits.owner_resident_bytes;
+    case Resource::kWorkspace:
+      return limits.owner_workspace_bytes;
+    case Resource::kPinned:
+      return limits.owner_pinned_bytes;
+    case Resource::kUploading:
+      return limits.owner_uploading_bytes;
+    case Resource::kTransforms:
+      return limits.owner_transforms;
+    case Resource::kStreams:
+      return limits.owner_streams;
+    case Resource::kUploads:
+      return limits.owner_uploads;
+    case Resource::kSessions:
+      return limits.owner_sessions;
+    case Resource::kOperations:
+      break;
+  }
+  return limits.owner_operations;
+}
+
+// By default half of what all devices have together, and one at least.
+Amounts OwnerLimits(const ServerLimits& limits, const LedgerOptions& options) {
+  Amounts most;
+  for (const Resource resource : AllResources()) {
+    int64_t capacity = IsPerDevice(resource) ? 0 : options.capacity[resource];
+    for (const LedgerDevice& device : options.devices) {
+      capacity += IsPerDevice(resource) ? device.capacity[resource] : 0;
+    }
+    const int64_t set = OwnerLimit(limits, resource);
+    most[resource] = set > 0 ? set : std::max<int64_t>(1, capacity / 2);
+  }
+  return most;
+}
+
 // Sessions have a quarter of the memory for transfers to themselves, and places of their own.
 LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDevice> devices,
-                                const SchedulingOptions& scheduling) {
+                                const SchedulingOptions& scheduling, bool has_identities) {
   LedgerOptions options;
   options.lanes = scheduling.lanes;
+  options.at_once = scheduling.at_once;
   options.devices = std::move(devices);
   Amounts& reserve = options.session_reserve;
   reserve.pinned_bytes = limits.pinned_capacity_bytes / 4;
@@ -113,10 +153,7 @@ LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDe
   capacity.uploads = limits.max_uploads;
   capacity.sessions = limits.max_sessions;
   capacity.operations = limits.max_operations;
-  options.owner_limit.resident_bytes = limits.owner_resident_bytes;
-  options.owner_limit.uploads = limits.owner_uploads;
-  options.owner_limit.sessions = limits.owner_sessions;
-  options.owner_limit.operations = limits.owner_operations;
+  if (has_identities) options.owner_limit = OwnerLimits(limits, options);
   return options;
 }
 
@@ -268,7 +305,8 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       served_(std::move(served)),
       device_name_(JoinNames(NamesOf(served_))),
       ledger_(MakeLedgerOptions(limits_, Capacities(served_, options.limits),
-                                options_.scheduling.value_or(DefaultScheduling(served_[0]->device())))),
+                                options_.scheduling.value_or(DefaultScheduling(served_[0]->device())),
+                                options_.access.has_identities())),
       pinned_(DevicesOf(served_), static_cast<size_t>(limits_.pinned_capacity_bytes)),
       uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
@@ -306,6 +344,8 @@ absl::Status Server::StartDevices() {
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
     scheduling.on_job = [this, i](const JobRecord& record) { metrics_.JobDone(record, i); };
     scheduling.capacity.fill(limits_.max_queued_jobs);
+    const int own_jobs = limits_.owner_jobs > 0 ? limits_.owner_jobs : std::max(1, limits_.max_queued_jobs / 2);
+    if (options_.access.has_identities()) scheduling.owner_capacity.fill(own_jobs);
     INTRAWARP_RETURN_IF_ERROR(device.Start(scheduling));
     devices_.Add(device.ContextIn(*context_, i));
   }

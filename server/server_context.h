@@ -57,11 +57,21 @@ struct ServerLimits {
   std::chrono::nanoseconds stream_idle_timeout = std::chrono::seconds(30);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
-  // For one owner; 0: no limit.
+  // Without a budget work ends after it has computed for so long; 0: never.
+  std::chrono::nanoseconds max_run_time = std::chrono::minutes(10);
+  // The longest time without a frame that a session may ask for.
+  std::chrono::nanoseconds max_session_idle = std::chrono::hours(1);
+  // For one owner; 0: half of what there is, where callers have identities.
   int64_t owner_resident_bytes = 0;
+  int64_t owner_workspace_bytes = 0;
+  int64_t owner_pinned_bytes = 0;
+  int64_t owner_uploading_bytes = 0;
+  int owner_transforms = 0;
+  int owner_streams = 0;
   int owner_uploads = 0;
   int owner_sessions = 0;
   int owner_operations = 0;
+  int owner_jobs = 0;  // that wait, of each class
 };
 
 struct ServerContext {

@@ -43,7 +43,9 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced(device));
   auto source = std::make_shared<ResidentSource>(std::move(download.bytes));
   const int64_t ring = DeviceBulk::RingBytes(source->total_bytes(), source->slab_bytes(), request.offset());
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.pinned_bytes = ring}}));
+  Claim claim{{.pinned_bytes = ring}};
+  claim.owner = stream->caller().name;
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, claim));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBulk> bulk,
                              DeviceBulk::Create(device, std::move(source), request.offset(), grant));
   INTRAWARP_RETURN_IF_ERROR(

@@ -259,6 +259,8 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     if (!workspace_bytes) return Stopping(device_->device, device_->copies.Submit(std::move(make)));
     Job job;
     job.owner = this;
+    job.party = kind_->spec().owner;
+    job.is_short = true;
     job.workspace_bytes = *workspace_bytes;
     job.checkpoint = [self = shared_from_this()](const Progress&) {
       return self->finished() ? Decision::kCancel : Decision::kContinue;

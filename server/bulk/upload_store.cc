@@ -153,6 +153,7 @@ absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
   claim.transforms = spec.transforms;
   claim.uploads = 1;
   claim.owner = spec.owner;
+  claim.is_short = true;
   INTRAWARP_ASSIGN_OR_RETURN(upload.grant, ledger_.Admit(claim));
   upload.workspace = std::make_shared<UploadWorkspace>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
   if (spec.total_bytes == 0) return absl::OkStatus();

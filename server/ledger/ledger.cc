@@ -14,9 +14,7 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr std::array<Resource, kResources> kAll = {Resource::kResident,   Resource::kWorkspace, Resource::kPinned,
-                                                   Resource::kUploading,  Resource::kUploads,   Resource::kStreams,
-                                                   Resource::kTransforms, Resource::kSessions,  Resource::kOperations};
+constexpr std::array<Resource, kResources> kAll = AllResources();
 
 v1::ErrorReason ExhaustedReason(Resource resource) {
   switch (resource) {
@@ -162,7 +160,7 @@ void Ledger::Reclaim(int64_t bytes, Share share, int device) const {
 absl::StatusOr<Grant> Ledger::TryAdmit(const Claim& claim, Share share) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckCapacity(resource, claim, share));
-  INTRAWARP_RETURN_IF_ERROR(CheckOwner(claim));
+  INTRAWARP_RETURN_IF_ERROR(CheckOwner(claim, share));
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckAvailable(resource, claim, share));
   Add(claim, share);
   return Grant(this, share, claim);
@@ -184,13 +182,15 @@ absl::Status Ledger::CheckAvailable(Resource resource, const Claim& claim, Share
                     InUse(claim[resource], most - available, most));
 }
 
-absl::Status Ledger::CheckOwner(const Claim& claim) const {
+absl::Status Ledger::CheckOwner(const Claim& claim, Share share) {
   if (claim.owner.empty() || claim.is_kept) return absl::OkStatus();
   const auto it = owners_.find(claim.owner);
-  const Amounts used = it == owners_.end() ? Amounts() : it->second;
+  Amounts used = it == owners_.end() ? Amounts() : it->second;
+  used.workspace_bytes = OwnerWorkspace(claim.owner);
   for (const Resource resource : kAll) {
     const int64_t most = options_.owner_limit[resource];
-    if (most == 0 || claim[resource] == 0 || claim[resource] <= most - used[resource]) continue;
+    if (most == 0 || claim[resource] == 0) continue;
+    if (OwnerIncrease(resource, claim, share) <= most - used[resource]) continue;
     const char* const name = kResourceNames[static_cast<int>(resource)];
     ErrorMetadata metadata = InUse(claim[resource], used[resource], most);
     metadata["resource"] = name;
@@ -204,14 +204,18 @@ absl::Status Ledger::CheckOwner(const Claim& claim) const {
 void Ledger::AddToOwner(const Claim& claim, int sign) {
   if (claim.owner.empty()) return;
   Amounts& used = owners_[claim.owner];
-  for (const Resource resource : kAll) used[resource] += sign * claim[resource];
+  for (const Resource resource : kAll) {
+    if (resource != Resource::kWorkspace) used[resource] += sign * claim[resource];
+  }
   if (used == Amounts()) owners_.erase(claim.owner);
 }
 
 Amounts Ledger::owner_use(const std::string& owner) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = owners_.find(owner);
-  return it == owners_.end() ? Amounts() : it->second;
+  Amounts used = it == owners_.end() ? Amounts() : it->second;
+  used.workspace_bytes = OwnerWorkspace(owner);
+  return used;
 }
 
 int64_t Ledger::CapacityOf(Resource resource, int device) const {
@@ -256,12 +260,32 @@ int64_t Ledger::Available(Resource resource, Share share, int device) const {
 
 int64_t Ledger::Increase(Resource resource, const Claim& claim, Share share) {
   if (resource != Resource::kWorkspace) return claim[resource];
-  Workspaces& workspaces = WorkspacesOf(claim, share);
-  const int64_t before = SumOfLargest(claim, share);
-  const auto added = workspaces.insert(claim.workspace_bytes);
-  const int64_t after = SumOfLargest(claim, share);
-  workspaces.erase(added);
+  return IncreaseOf(claim, share, [&] { return SumOfLargest(claim, share); });
+}
+
+int64_t Ledger::OwnerIncrease(Resource resource, const Claim& claim, Share share) {
+  if (resource != Resource::kWorkspace) return claim[resource];
+  return IncreaseOf(claim, share, [&] { return OwnerWorkspace(claim.owner); });
+}
+
+template <typename Reserved>
+int64_t Ledger::IncreaseOf(const Claim& claim, Share share, const Reserved& reserved) {
+  const int64_t before = reserved();
+  AddWorkspace(claim, share);
+  const int64_t after = reserved();
+  RemoveWorkspace(claim, share);
   return after - before;
+}
+
+void Ledger::AddWorkspace(const Claim& claim, Share share) {
+  WorkspacesOf(claim, share)[{claim.owner, claim.is_short}].insert(claim.workspace_bytes);
+}
+
+void Ledger::RemoveWorkspace(const Claim& claim, Share share) {
+  Workspaces& workspaces = WorkspacesOf(claim, share);
+  const auto own = workspaces.find({claim.owner, claim.is_short});
+  own->second.erase(own->second.find(claim.workspace_bytes));
+  if (own->second.empty()) workspaces.erase(own);
 }
 
 Ledger::Workspaces& Ledger::WorkspacesOf(const Claim& claim, Share share) {
@@ -269,12 +293,39 @@ Ledger::Workspaces& Ledger::WorkspacesOf(const Claim& claim, Share share) {
   return account.workspaces[static_cast<int>(share)][static_cast<int>(claim.job_class)];
 }
 
+size_t Ledger::AtOnce(int job_class) const {
+  const int most = options_.at_once[job_class];
+  return static_cast<size_t>(most > 0 ? most : options_.lanes[job_class]);
+}
+
 int64_t Ledger::SumOfLargest(const Claim& claim, Share share) const {
   const Account& account = accounts_[AccountOf(Resource::kWorkspace, claim.device)];
-  const Workspaces& workspaces = account.workspaces[static_cast<int>(share)][static_cast<int>(claim.job_class)];
-  const auto lanes = static_cast<size_t>(options_.lanes[static_cast<int>(claim.job_class)]);
-  const auto end = std::next(workspaces.begin(), static_cast<int64_t>(std::min(lanes, workspaces.size())));
-  return std::accumulate(workspaces.begin(), end, int64_t{0});
+  const auto job_class = static_cast<int>(claim.job_class);
+  const auto lanes = static_cast<size_t>(options_.lanes[job_class]);
+  Largest all;
+  for (const auto& [flow, own] : account.workspaces[static_cast<int>(share)][job_class]) {
+    const size_t count = std::min({AtOnce(job_class), lanes, own.size()});
+    all.insert(own.begin(), std::next(own.begin(), static_cast<int64_t>(count)));
+  }
+  const auto end = std::next(all.begin(), static_cast<int64_t>(std::min(lanes, all.size())));
+  return std::accumulate(all.begin(), end, int64_t{0});
+}
+
+int64_t Ledger::OwnerWorkspace(const std::string& owner) const {
+  int64_t sum = 0;
+  for (size_t account = 1; account < accounts_.size(); ++account) {
+    for (const auto& share : accounts_[account].workspaces) {
+      for (int job_class = 0; job_class < kJobClasses; ++job_class) {
+        for (const bool is_short : {false, true}) {
+          const auto own = share[job_class].find({owner, is_short});
+          if (own == share[job_class].end()) continue;
+          const size_t count = std::min(AtOnce(job_class), own->second.size());
+          sum = std::accumulate(own->second.begin(), std::next(own->second.begin(), static_cast<int64_t>(count)), sum);
+        }
+      }
+    }
+  }
+  return sum;
 }
 
 void Ledger::Add(const Claim& claim, Share share) {
@@ -284,7 +335,7 @@ void Ledger::Add(const Claim& claim, Share share) {
   }
   if (claim.workspace_bytes > 0) {
     const int64_t before = SumOfLargest(claim, share);
-    WorkspacesOf(claim, share).insert(claim.workspace_bytes);
+    AddWorkspace(claim, share);
     Used(Resource::kWorkspace, share, claim.device) += SumOfLargest(claim, share) - before;
   }
   for (const Resource resource : kAll) {
@@ -299,9 +350,8 @@ void Ledger::Remove(const Claim& claim, Share share) {
     if (resource != Resource::kWorkspace) Used(resource, share, claim.device) -= claim[resource];
   }
   if (claim.workspace_bytes == 0) return;
-  Workspaces& workspaces = WorkspacesOf(claim, share);
   const int64_t before = SumOfLargest(claim, share);
-  workspaces.erase(workspaces.find(claim.workspace_bytes));
+  RemoveWorkspace(claim, share);
   Used(Resource::kWorkspace, share, claim.device) += SumOfLargest(claim, share) - before;
 }
 

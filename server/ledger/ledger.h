@@ -2,8 +2,11 @@
 // Ledger: the one admission of a server. A request claims everything that it will hold (memory and places in tables)
 // before any work is done for it; what was admitted does not fail later for want of room.
 //
-// Workspace. A class of jobs has as many lanes as it has jobs started at once. Admitted jobs that wait hold no
-// workspace, so a class reserves the sum of its largest workspaces, as many as it has lanes.
+// Workspace. A class of jobs has as many lanes as it has jobs started at once, and of those an owner has at most
+// `at_once`, and as many short ones. Admitted jobs that wait hold no workspace. So a class reserves the sum of its
+// largest workspaces, as many as it has lanes and no more of an owner than that owner can have started.
+//
+// Owners. Of every resource an owner has a limit. An owner's workspace is what the jobs of the owner reserve together.
 //
 // Shares. A part of each resource is set aside for open sessions (LedgerOptions::session_reserve). A claim of
 // Share::kSession may use everything; a claim of Share::kCommon never touches the part set aside, used or not.
@@ -50,7 +53,12 @@ enum class Resource {
   kSessions,
   kOperations,  // that have not ended
 };
-inline constexpr int kResources = 9;
+inline constexpr int kResources = static_cast<int>(Resource::kOperations) + 1;
+constexpr std::array<Resource, kResources> AllResources() {
+  std::array<Resource, kResources> all{};
+  for (int i = 0; i < kResources; ++i) all[i] = static_cast<Resource>(i);
+  return all;
+}
 // As in the metadata of errors and in metrics.
 inline constexpr std::array<const char*, kResources> kResourceNames = {
     "resident_memory", "workspace_memory", "pinned_memory", "upload_memory", "transforms",
@@ -73,6 +81,8 @@ struct Amounts {
   friend bool operator==(const Amounts&, const Amounts&) = default;
 };
 
+static_assert(sizeof(Amounts) == kResources * sizeof(int64_t), "an amount of every resource");
+
 // Whether each device has its own amount of a resource.
 constexpr bool IsPerDevice(Resource resource) {
   return resource == Resource::kResident || resource == Resource::kWorkspace;
@@ -87,6 +97,8 @@ struct Claim : Amounts {
   std::string owner = {};
   // The limits of the owner do not count: what was accepted once stays.
   bool is_kept = false;
+  // The workspace is that of a short job (SchedulingPolicy).
+  bool is_short = false;
 };
 
 class GrantPool;
@@ -142,6 +154,8 @@ struct LedgerOptions {
   Amounts session_reserve = {};
   // Jobs of a class that are started at once, at least 1.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
+  // Of one owner, and as many short ones; 0: as many as lanes.
+  std::array<int, kJobClasses> at_once = {};
   // The devices of a server with several. Empty: one, with the memory in `capacity` and `session_reserve`.
   std::vector<LedgerDevice> devices = {};
   // The most of each resource that one owner can have; 0: no limit.
@@ -185,14 +199,16 @@ class Ledger {
   ResourceUse use(Resource resource, int device) const;
   // The most that a claim of this share on this device can have.
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
-  // The use of an owner on all devices together; the workspace is that of all claims, started or not.
+  // The use of an owner on all devices together; the workspace is what the owner's jobs reserve.
   Amounts owner_use(const std::string& owner) const;
   // What a claim of this share on this device could have now.
   int64_t available(Resource resource, Share share = Share::kCommon, int device = 0) const;
 
  private:
   friend class Grant;
-  using Workspaces = std::multiset<int64_t, std::greater<>>;
+  using Largest = std::multiset<int64_t, std::greater<>>;
+  // Of each owner's jobs, short ones apart.
+  using Workspaces = std::map<std::pair<std::string, bool>, Largest>;
 
   // The server, or one of its devices.
   struct Account {
@@ -214,20 +230,30 @@ class Ledger {
   int64_t Available(Resource resource, Share share, int device) const;
   absl::Status CheckCapacity(Resource resource, const Claim& claim, Share share) const;
   absl::Status CheckAvailable(Resource resource, const Claim& claim, Share share);
-  absl::Status CheckOwner(const Claim& claim) const;
+  absl::Status CheckOwner(const Claim& claim, Share share);
+  // How much more of a resource the owner has with the claim.
+  int64_t OwnerIncrease(Resource resource, const Claim& claim, Share share);
+  int64_t OwnerWorkspace(const std::string& owner) const;
   void AddToOwner(const Claim& claim, int sign);
   // How much more of a resource is in use with the claim.
   int64_t Increase(Resource resource, const Claim& claim, Share share);
   void Add(const Claim& claim, Share share);
   void Remove(const Claim& claim, Share share);
+  // Jobs of an owner that can have started.
+  size_t AtOnce(int job_class) const;
   int64_t SumOfLargest(const Claim& claim, Share share) const;
+  // With the claim's workspace while `reserved` is computed.
+  template <typename Reserved>
+  int64_t IncreaseOf(const Claim& claim, Share share, const Reserved& reserved);
+  void AddWorkspace(const Claim& claim, Share share);
+  void RemoveWorkspace(const Claim& claim, Share share);
   Workspaces& WorkspacesOf(const Claim& claim, Share share);
 
   const LedgerOptions options_;  // with at least one device
   ReclaimFn reclaim_;
   mutable std::mutex mutex_;
   std::vector<Account> accounts_;
-  std::map<std::string, Amounts> owners_;  // of those who have anything
+  std::map<std::string, Amounts> owners_;  // of those who have anything; without workspace
 };
 
 }  // namespace intrawarp::server

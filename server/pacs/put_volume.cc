@@ -144,6 +144,8 @@ absl::Status Make(ServerContext& context, DeviceContext& device, const NewVolume
   const auto submit = [&]() -> absl::Status {
     Job job;
     job.owner = making.get();
+    job.party = volume.owner;
+    job.is_short = true;
     job.workspace_bytes = making->kind->spec().workspace_bytes;
     job.run = [making](const absl::StatusOr<const ExecContext*>& ctx) {
       StagedUpload upload(making->pixels.data(), std::move(making->pair));
@@ -199,6 +201,7 @@ absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& vol
   workspace.device = device.index;
   workspace.workspace_bytes = spec.workspace_bytes;
   workspace.owner = volume.owner;
+  workspace.is_short = true;
   INTRAWARP_ASSIGN_OR_RETURN(
       making->workspace, Persist(volume, end, [&] { return Admit(static_cast<ServerContext&>(context), workspace); }));
   ObjectOrigin origin;

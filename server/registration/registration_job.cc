@@ -43,6 +43,11 @@ bool IsFinite(const AffineMap& map) {
   return true;
 }
 
+// A checkpoint between two passes of the assessment.
+absl::Status CheckIn(const ExecContext& ctx) {
+  return ctx.Checkpoint({}) == Decision::kCancel ? absl::CancelledError("cancelled") : absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(const RegistrationTask& task, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAdmit);
   return task.reserve(RegistrationMemoryBytes(task.input));
@@ -176,6 +181,7 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, Registr
   INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
   const int64_t nodes = is_judged ? kProbeNodes : ProbeNodesOf(task.scrutiny);
   INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe probe, Probe(ctx, in, masks, result.transform, nodes));
+  INTRAWARP_RETURN_IF_ERROR(CheckIn(ctx));
   if (!is_judged) {
     report.error = PredictError(probe);
     if (!report.error) return absl::OkStatus();
@@ -207,8 +213,10 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
   const Transform header_alignment(AffineMap::Identity());
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before, MeasureSimilarity(ctx, *in.fixed, *in.moving, masks.fixed,
                                                                         masks.moving, header_alignment));
+  INTRAWARP_RETURN_IF_ERROR(CheckIn(ctx));
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after, MeasureSimilarity(ctx, *in.fixed, *in.moving, masks.fixed,
                                                                        masks.moving, result.transform));
+  INTRAWARP_RETURN_IF_ERROR(CheckIn(ctx));
   report.before = before.similarity;
   report.after = after.similarity;
   report.overlap = after.overlap;
@@ -305,14 +313,18 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
   if (control.cancelled()) return control.CancelStatus();
   const bool is_frame = task.scrutiny == Scrutiny::kFrame;
+  const auto why = [&control](const absl::Status& status) {
+    return !status.ok() && control.cancelled() ? control.CancelStatus() : status;
+  };
+  const auto judge = [&] { return why(Judge(ctx, task, outcome.result, outcome.quality, latency)); };
   // A deformation may be taken out: before the field is sent.
-  if (!is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task, outcome.result, outcome.quality, latency));
+  if (!is_frame) INTRAWARP_RETURN_IF_ERROR(judge());
   const Transform& transform = outcome.result.transform;
   if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
-  if (is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task, outcome.result, outcome.quality, latency));
-  INTRAWARP_RETURN_IF_ERROR(Assess(ctx, task, outcome.result, outcome.quality, latency));
+  if (is_frame) INTRAWARP_RETURN_IF_ERROR(judge());
+  INTRAWARP_RETURN_IF_ERROR(why(Assess(ctx, task, outcome.result, outcome.quality, latency)));
   return outcome;
 }
 

@@ -382,7 +382,7 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.on_held = [call](Clock::duration held) {
     call->stream->control().Held(held);
-    call->latency.Held(Phase::kOptimise, held);
+    call->latency.Held(held);
   };
   job.run = [call, workspace](const absl::StatusOr<const ExecContext*>& ctx) {
     call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
@@ -432,7 +432,8 @@ absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v
     call->field = *field;
   }
   call->device = &call->context.devices[DeviceOf(*call->first)];
-  INTRAWARP_ASSIGN_OR_RETURN(const Claim claim, RepetitionClaim(*call));
+  INTRAWARP_ASSIGN_OR_RETURN(Claim claim, RepetitionClaim(*call));
+  claim.owner = call->stream->caller().name;
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
   Job job;
   job.workspace_bytes = claim.workspace_bytes;

@@ -6,12 +6,14 @@
 
 namespace intrawarp::server {
 
-absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share) {
+absl::StatusOr<Grant> AdmitCall(ServerContext& context, const std::string& owner, Share share) {
   if (context.devices.AllHang()) {
     context.metrics.CountRejection(v1::DEVICE_HUNG);
     return WithReason(absl::UnavailableError("the device does not come back"), v1::DEVICE_HUNG);
   }
-  return Admit(context, {{.streams = 1}}, share);
+  Claim claim{{.streams = 1}};
+  claim.owner = owner;
+  return Admit(context, claim, share);
 }
 
 }  // namespace intrawarp::server

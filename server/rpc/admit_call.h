@@ -3,16 +3,18 @@
 #ifndef INTRAWARP_SERVER_RPC_ADMIT_CALL_H_
 #define INTRAWARP_SERVER_RPC_ADMIT_CALL_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "server/ledger/ledger.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
 
-// A place among the streams under way; sessions have places of their own. UNAVAILABLE (reason DEVICE_HUNG) while the
-// watchdog sees every device hang; RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when all places are taken. Refusals are
-// counted.
-absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share = Share::kCommon);
+// A place of `owner` among the streams under way; sessions have places of their own. UNAVAILABLE (reason DEVICE_HUNG)
+// while the watchdog sees every device hang; RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when all places are taken, or
+// OWNER_QUOTA when the owner has enough of them. Refusals are counted.
+absl::StatusOr<Grant> AdmitCall(ServerContext& context, const std::string& owner, Share share = Share::kCommon);
 
 }  // namespace intrawarp::server
 

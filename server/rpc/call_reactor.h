@@ -88,7 +88,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
 
   // A place among the streams of the share, until gRPC is done with the call. The errors of AdmitCall. Once.
   absl::Status TakePlace(Share share) {
-    absl::StatusOr<Grant> place = AdmitCall(context_, share);
+    absl::StatusOr<Grant> place = AdmitCall(context_, caller_.name, share);
     if (!place.ok()) return place.status();
     place_ = *std::move(place);
     return absl::OkStatus();

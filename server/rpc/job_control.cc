@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/job_control.h"
 
+#include "absl/strings/str_cat.h"
+#include "server/rpc/errors.h"
+
 namespace intrawarp::server {
 namespace {
 
@@ -9,6 +12,12 @@ constexpr std::chrono::milliseconds kProgressInterval{50};
 }  // namespace
 
 absl::Status JobControl::CancelStatus() const {
+  if (ran_out_) {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(max_run_time_).count();
+    return WithReason(absl::DeadlineExceededError(
+                          absl::StrCat("the work has no budget and took the ", ms, " ms that such work may take")),
+                      v1::RUN_TIME_USED_UP, {{"limit_ms", absl::StrCat(ms)}});
+  }
   if (detached_) return absl::CancelledError("the operation was cancelled");
   return DeadlinePassed() ? absl::DeadlineExceededError("the deadline of the call has passed")
                           : absl::CancelledError("the call was cancelled");
@@ -21,12 +30,21 @@ void JobControl::StartBudget(std::optional<std::chrono::nanoseconds> budget) {
 
 void JobControl::Held(std::chrono::nanoseconds held) {
   if (budget_end_) *budget_end_ += held;
+  if (run_end_) *run_end_ += held;
 }
 
 Decision JobControl::Check(const Progress& progress) {
-  if (cancelled()) return Decision::kCancel;
-  if (on_progress_) Report(progress);
+  if (cancelled() || RunsOut()) return Decision::kCancel;
+  if (on_progress_ && progress.levels > 0) Report(progress);
   return budget_end_ && seams_.steady_now() >= *budget_end_ ? Decision::kStop : Decision::kContinue;
+}
+
+bool JobControl::RunsOut() {
+  if (max_run_time_ <= std::chrono::nanoseconds(0)) return false;
+  const Time now = seams_.steady_now();
+  if (!run_end_) run_end_ = now + max_run_time_;
+  if (!budget_end_ && now >= *run_end_) ran_out_ = true;
+  return ran_out_;
 }
 
 void JobControl::Report(const Progress& progress) {

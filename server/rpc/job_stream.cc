@@ -37,7 +37,7 @@ JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& 
     : CallReactor(context, call),
       job_deadline_(JobDeadline(deadline, context.seams)),
       audit_(AuditOf(call)),
-      control_(context.seams, deadline),
+      control_(context.seams, deadline, context.limits.max_run_time),
       queue_(context.limits.max_chunk_bytes) {}
 
 bool JobStream::set_on_cancel(std::function<void()> on_cancel) {

@@ -48,6 +48,7 @@ absl::Status SubmitJob(DeviceContext& context, Job job) {
 
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
   job.owner = &stream;
+  job.party = stream.caller().name;
   job.deadline = stream.job_deadline();
   const auto cancel = [&jobs = context.jobs, &stream] { jobs.Cancel(&stream); };
   if (!stream.set_on_cancel(cancel)) return stream.control().CancelStatus();
@@ -82,8 +83,11 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
   });
 }
 
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes, Share share) {
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.pinned_bytes = PinnedClaim(bytes)}}, share));
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes,
+                                                          const std::string& owner, Share share) {
+  Claim claim{{.pinned_bytes = PinnedClaim(bytes)}};
+  claim.owner = owner;
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, claim, share));
   return LeasePinned(context, grant, bytes);
 }
 

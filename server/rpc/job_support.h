@@ -29,8 +29,8 @@ absl::Status Stopping(const Device& device, const absl::Status& status);
 // dropped without being run. A job that is judged only later, or loses its time in the queue, is told
 // DEADLINE_UNREACHABLE by its `run`.
 absl::Status SubmitJob(DeviceContext& context, Job job);
-// The same for a job of a stream's, which ends with the call, also while it waits or is held. Its deadline is
-// JobStream::job_deadline(). CANCELLED or DEADLINE_EXCEEDED when the call has ended.
+// The same for a job of a stream's, which ends with the call, also while it waits or is held. Its party is the caller,
+// its deadline is JobStream::job_deadline(). CANCELLED or DEADLINE_EXCEEDED when the call has ended.
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
 
 // Ledger::Admit, with the refusal counted in the metrics.
@@ -42,9 +42,9 @@ absl::StatusOr<Grant> Admit(DeviceContext& context, Claim claim, Share share = S
 int64_t PinnedClaim(int64_t bytes);
 // A buffer of `bytes`, for which `grant` holds PinnedClaim(bytes); that part of it is given back after the buffer.
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, Grant& grant, int64_t bytes);
-// The same with a claim of its own.
+// The same with a claim of its own, for `owner`.
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes,
-                                                          Share share = Share::kCommon);
+                                                          const std::string& owner, Share share = Share::kCommon);
 
 // A place for the transform that a registration will make, and `bytes` of memory at most.
 absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(DeviceContext& context, int64_t bytes,

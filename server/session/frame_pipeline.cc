@@ -205,7 +205,7 @@ absl::Status FramePipeline::Admit(const v1::FrameHeader& header, NavigateFrame& 
   if (frame.deadline && setup.late_frames == LateFrames::kDrop) {
     end = std::min(end.value_or(Time::max()), frame.begin + *frame.deadline);
   }
-  frame.control.emplace(context_.seams, end);
+  frame.control.emplace(context_.seams, end, context_.limits.max_run_time);
   return TakeMemory(frame);
 }
 
@@ -214,6 +214,7 @@ absl::Status FramePipeline::TakeMemory(NavigateFrame& frame) {
   frame.memory = session_->TakeFrameBuffer(frame.total_bytes);
   Claim claim;
   claim.job_class = JobClass::kFrame;
+  claim.owner = session_->owner();
   claim.workspace_bytes = ExtraWorkspaceBytes(context_.device, session_->setup(), frame);
   if (frame.memory == nullptr) claim.pinned_bytes = PinnedClaim(frame.total_bytes);
   if (static_cast<const Amounts&>(claim) == Amounts()) return absl::OkStatus();
@@ -274,6 +275,7 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
   Job job;
   job.job_class = JobClass::kFrame;
   job.owner = frame.get();
+  job.party = session_->owner();
   if (frame->deadline) job.deadline = frame->begin + *frame->deadline;
   const SessionSetup& setup = session_->setup();
   const std::shared_ptr<const GoodResult> start = session_->start();
@@ -284,7 +286,7 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
   job.checkpoint = [frame](const Progress& progress) { return frame->control->Check(progress); };
   job.on_held = [frame](SchedulerClock::Duration held) {
     frame->control->Held(held);
-    frame->latency.Held(Phase::kOptimise, held);
+    frame->latency.Held(held);
   };
   job.run = [self = shared_from_this(), frame, extra = frame->extra](const absl::StatusOr<const ExecContext*>& ctx) {
     self->RunJob(frame, ctx);

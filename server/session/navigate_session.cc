@@ -49,7 +49,7 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
   if (!setup.rate_hz) return std::nullopt;
   const int64_t size = CostSize(setup.resident->image.geometry(), setup.expected.geometry);
   const auto cost = context.jobs.costs().Predict(FrameCostKind(setup, /*has_chosen=*/setup.plan.automatic), size);
-  if (!cost) return std::nullopt;
+  if (!cost || !cost->sure) return std::nullopt;
   return *setup.rate_hz * std::chrono::duration<double>(cost->expected).count();
 }
 
@@ -271,7 +271,8 @@ NavigateSession::Expiry NavigateSession::ExpiryAt(Time now) const {
 
 absl::StatusOr<std::shared_ptr<char>> NavigateSession::TakeFieldBuffer(int64_t bytes) {
   if (std::shared_ptr<PinnedBuffer> buffer = field_buffers_.Take(bytes)) return BytesOf(std::move(buffer));
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> lease, LeasePinned(context_, bytes, Share::kSession));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> lease,
+                             LeasePinned(context_, bytes, owner(), Share::kSession));
   return BytesOf(std::move(lease));
 }
 

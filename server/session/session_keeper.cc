@@ -115,6 +115,7 @@ void SessionKeeper::Write() {
 void SessionKeeper::Copy(const State& state) {
   Claim claim;
   claim.device = context_.index;
+  claim.owner = row_.owner;
   claim.uploading_bytes = ContentClaim(context_, state.start->transform.resident_bytes());
   absl::StatusOr<Grant> grant = context_.ledger.Admit(claim, Share::kSession);
   if (!grant.ok()) return Written(grant.status());

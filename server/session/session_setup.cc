@@ -24,7 +24,7 @@ constexpr int kDefaultPending = 2;
 constexpr nanoseconds kDefaultResumeWindow = std::chrono::seconds(30);
 constexpr nanoseconds kMaxResumeWindow = std::chrono::minutes(5);
 constexpr nanoseconds kDefaultIdleTimeout = std::chrono::minutes(15);
-constexpr std::chrono::hours kMaxIdleTimeout{24};
+constexpr std::chrono::hours kMaxIdleTimeout{24 * 365};  // of --max_session_idle, too
 constexpr double kMaxRateHz = 1000;
 
 absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfig& config, const Identity& caller,
@@ -104,7 +104,7 @@ absl::Status ResolveLateFrames(const v1::NavigateConfig& config, SessionSetup& s
   }
 }
 
-absl::Status ResolveLife(const v1::NavigateConfig& config, SessionSetup& setup) {
+absl::Status ResolveLife(const ServerContext& context, const v1::NavigateConfig& config, SessionSetup& setup) {
   if (!config.has_resume_window()) {
     setup.resume_window = config.session_id().empty() ? nanoseconds(0) : kDefaultResumeWindow;
   } else if (config.resume_window().seconds() != 0 || config.resume_window().nanos() != 0) {
@@ -112,10 +112,15 @@ absl::Status ResolveLife(const v1::NavigateConfig& config, SessionSetup& setup) 
                                DurationFromProto(config.resume_window(), "resume_window", std::chrono::hours(1)));
   }
   if (setup.resume_window > kMaxResumeWindow) return InvalidField("resume_window", "at most 5 minutes are allowed");
-  setup.idle_timeout = kDefaultIdleTimeout;
+  const nanoseconds longest = context.limits.max_session_idle;
+  setup.idle_timeout = std::min(kDefaultIdleTimeout, longest);
   if (config.has_idle_timeout()) {
     INTRAWARP_ASSIGN_OR_RETURN(setup.idle_timeout,
                                DurationFromProto(config.idle_timeout(), "idle_timeout", kMaxIdleTimeout));
+    if (setup.idle_timeout > longest) {
+      const auto seconds = std::chrono::duration<double>(longest).count();
+      return InvalidField("idle_timeout", absl::StrCat("at most ", seconds, " seconds are allowed"));
+    }
   }
   if (!config.has_rate_hz()) return absl::OkStatus();
   if (!(config.rate_hz() > 0 && config.rate_hz() <= kMaxRateHz)) {
@@ -175,7 +180,7 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
   INTRAWARP_RETURN_IF_ERROR(ResolveAnswers(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
-  INTRAWARP_RETURN_IF_ERROR(ResolveLife(config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolveLife(context, config, setup));
   setup.is_kept = context.durable.enabled() && setup.resume_window.count() > 0;
   INTRAWARP_RETURN_IF_ERROR(ResolveExpectedFrame(context, config, setup));
   setup.asked = config;

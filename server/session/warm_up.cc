@@ -140,6 +140,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
     Job job;
     job.job_class = JobClass::kFrame;
     job.owner = session_.get();
+    job.party = session_->owner();
     job.workspace_bytes = FrameJobBytes(context_.device, *frame_);
     job.run = [self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) {
       const absl::Status status = ctx.ok() ? self->Run(**ctx) : ctx.status();

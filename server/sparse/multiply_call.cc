@@ -288,9 +288,11 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
   const int64_t wire_bytes = TotalBytes(WireBytes({c, memory.plan.value_type(), nullptr}));
   if (task.keep_id) {
     const int64_t bytes = ContentClaim(call.context, wire_bytes);
-    INTRAWARP_ASSIGN_OR_RETURN(call.content_grant, Admit(call.context, {{.uploading_bytes = bytes}}));
+    Claim claim{{.uploading_bytes = bytes}};
+    claim.owner = call.stream->caller().name;
+    INTRAWARP_ASSIGN_OR_RETURN(call.content_grant, Admit(call.context, claim));
   } else {
-    INTRAWARP_ASSIGN_OR_RETURN(pinned, LeasePinned(call.context, wire_bytes));
+    INTRAWARP_ASSIGN_OR_RETURN(pinned, LeasePinned(call.context, wire_bytes, call.stream->caller().name));
   }
   {
     PhaseTimer timer(call.latency, Phase::kOptimise);

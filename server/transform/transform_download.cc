@@ -225,12 +225,16 @@ absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
   return StartBulk(call.stream, SerializeMessage(response), std::move(bulk), v1::WarpVolumeResponse::kChunkFieldNumber);
 }
 
-absl::Status Submit(const std::shared_ptr<DownloadCall>& call, const Claim& claim,
+absl::Status Submit(const std::shared_ptr<DownloadCall>& call, Claim claim,
                     absl::Status (*body)(DownloadCall&, const ExecContext&)) {
+  claim.owner = call->stream->caller().name;
+  claim.is_short = true;
   INTRAWARP_ASSIGN_OR_RETURN(call->grant, Admit(*call->device, claim));
   auto workspace = std::make_shared<Grant>(call->grant.Split({.workspace_bytes = claim.workspace_bytes}));
   Job job;
+  job.is_short = true;
   job.workspace_bytes = claim.workspace_bytes;
+  job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.run = [call, body, workspace = std::move(workspace)](const absl::StatusOr<const ExecContext*>& ctx) {
     call->stream->Close(ctx.ok() ? body(*call, **ctx) : ctx.status());
   };

@@ -82,7 +82,7 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
 
  private:
   absl::Status Submit(const v1::MapPointsRequest& request, const Identity& caller) {
-    INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_));
+    INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_, caller.name));
     INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform", caller));
     INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context_.limits.max_points));
     device_ = &context_.devices[DeviceOf(*stored_)];
@@ -90,8 +90,13 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
     inverse_ = request.inverse();
     Job job;
     job.owner = this;
+    job.party = caller.name;
+    job.is_short = true;
     job.workspace_bytes = static_cast<int64_t>(MapPointsWorkspaceBytes(stored_->transform, request.points_size() / 3));
-    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(*device_, {{.workspace_bytes = job.workspace_bytes}}));
+    Claim claim{{.workspace_bytes = job.workspace_bytes}};
+    claim.owner = caller.name;
+    claim.is_short = true;
+    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(*device_, claim));
     // Finish may delete the call.
     job.run = [this](const absl::StatusOr<const ExecContext*>& ctx) {
       Finish(ToGrpcStatus(ctx.ok() ? Map(**ctx) : ctx.status()));

@@ -546,7 +546,13 @@ TEST_F(ExposureTest, LimitsOfIdentitiesNeedIdentities) {
       {"--max_owner_operations", [](ServerOptions& o) { o.limits.owner_operations = 3; }},
       {"--max_owner_bytes", [](ServerOptions& o) { o.limits.owner_resident_bytes = 3; }},
       {"--max_owner_uploads", [](ServerOptions& o) { o.limits.owner_uploads = 3; }},
-      {"--max_owner_sessions", [](ServerOptions& o) { o.limits.owner_sessions = 3; }}};
+      {"--max_owner_sessions", [](ServerOptions& o) { o.limits.owner_sessions = 3; }},
+      {"--max_owner_workspace_bytes", [](ServerOptions& o) { o.limits.owner_workspace_bytes = 3; }},
+      {"--max_owner_pinned_bytes", [](ServerOptions& o) { o.limits.owner_pinned_bytes = 3; }},
+      {"--max_owner_upload_bytes", [](ServerOptions& o) { o.limits.owner_uploading_bytes = 3; }},
+      {"--max_owner_transforms", [](ServerOptions& o) { o.limits.owner_transforms = 3; }},
+      {"--max_owner_streams", [](ServerOptions& o) { o.limits.owner_streams = 3; }},
+      {"--max_owner_jobs", [](ServerOptions& o) { o.limits.owner_jobs = 3; }}};
   for (const auto& [flag, set] : limits) {
     ServerOptions options = Options();
     set(options);

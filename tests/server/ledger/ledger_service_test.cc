@@ -102,8 +102,8 @@ TEST_P(LedgerServiceTest, FramesAndUploadsGetOnBesideClientsThatReadNothing) {
     readers.push_back(std::move(next));
   }
   EXPECT_EQ(readers.size(), 4);  // of 12 MiB in the 48 that sessions leave
-  EXPECT_EQ(ReasonOf(LeasePinned(context(), 12 * kMiB).status()), v1::PINNED_MEMORY);
-  EXPECT_TRUE(LeasePinned(context(), 16 * kMiB, Share::kSession).ok());
+  EXPECT_EQ(ReasonOf(LeasePinned(context(), 12 * kMiB, "").status()), v1::PINNED_MEMORY);
+  EXPECT_TRUE(LeasePinned(context(), 16 * kMiB, "", Share::kSession).ok());
   const Geometry geometry = BoxGeometry(20, 20, 20);
   EXPECT_TRUE(server::Upload(*bulk_, MakeVolume(geometry, RandomVoxels<float>(geometry, 1), "u")).ok());
   for (const auto& open : readers) open->rpc.TryCancel();

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,9 +20,7 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr Resource kEvery[] = {Resource::kResident,  Resource::kWorkspace,  Resource::kPinned,
-                               Resource::kUploading, Resource::kTransforms, Resource::kStreams,
-                               Resource::kUploads,   Resource::kSessions,   Resource::kOperations};
+constexpr std::array<Resource, kResources> kEvery = AllResources();
 
 LedgerOptions Options() {
   LedgerOptions options;
@@ -34,6 +35,14 @@ LedgerOptions Options() {
                       .operations = 3};
   options.session_reserve = {.workspace_bytes = 20, .pinned_bytes = 15, .transforms = 4, .sessions = 2};
   options.lanes = {2, 2, 1};
+  return options;
+}
+
+// With lanes for the jobs of several owners.
+LedgerOptions ModelOptions() {
+  LedgerOptions options = Options();
+  options.lanes = {2, 3, 2};
+  options.at_once = {2, 1, 1};
   return options;
 }
 
@@ -257,11 +266,17 @@ class PlainModel {
   int64_t Workspace(Share share, const std::vector<Entry>& entries) const {
     int64_t sum = 0;
     for (int job_class = 0; job_class < kJobClasses; ++job_class) {
-      std::vector<int64_t> workspaces;
+      std::map<std::pair<std::string, bool>, std::vector<int64_t>> flows;
       for (const Entry& entry : entries) {
         if (entry.share == share && static_cast<int>(entry.claim.job_class) == job_class) {
-          workspaces.push_back(entry.claim.workspace_bytes);
+          flows[{entry.claim.owner, entry.claim.is_short}].push_back(entry.claim.workspace_bytes);
         }
+      }
+      std::vector<int64_t> workspaces;
+      for (auto& [name, of_flow] : flows) {
+        std::sort(of_flow.begin(), of_flow.end(), std::greater<>());
+        of_flow.resize(std::min(of_flow.size(), static_cast<size_t>(options_.at_once[job_class])));
+        workspaces.insert(workspaces.end(), of_flow.begin(), of_flow.end());
       }
       std::sort(workspaces.begin(), workspaces.end(), std::greater<>());
       const auto lanes = static_cast<size_t>(options_.lanes[job_class]);
@@ -270,7 +285,7 @@ class PlainModel {
     return sum;
   }
 
-  const LedgerOptions options_ = Options();
+  const LedgerOptions options_ = ModelOptions();
 };
 
 class LedgerModelTest : public testing::TestWithParam<int> {
@@ -279,9 +294,11 @@ class LedgerModelTest : public testing::TestWithParam<int> {
   Claim RandomClaim() {
     Claim claim;
     for (const Resource resource : kEvery) {
-      if (Random(2) == 0) claim[resource] = Random(Options().capacity[resource] / 2);
+      if (Random(2) == 0) claim[resource] = Random(ModelOptions().capacity[resource] / 2);
     }
     claim.job_class = static_cast<JobClass>(Random(kJobClasses - 1));
+    claim.owner = std::string(Random(2), 'a');
+    claim.is_short = Random(2) == 0;
     return claim;
   }
   void Admit() {
@@ -333,11 +350,55 @@ class LedgerModelTest : public testing::TestWithParam<int> {
 
   std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
   PlainModel model_;
-  Ledger ledger_{Options()};
+  Ledger ledger_{ModelOptions()};
   std::vector<Grant> grants_;
   std::vector<PlainModel::Entry> entries_;
 };
 INSTANTIATE_TEST_SUITE_P(Seeds, LedgerModelTest, testing::Range(0, 50));
+
+TEST(LedgerTest, HeldJobsOfSeveralOwnersAreReservedTogetherThoseOfOneByTheirLargest) {
+  Ledger ledger(ModelOptions());
+  std::vector<Grant> grants;
+  const auto take = [&](const std::string& owner, int64_t bytes, bool is_short = false) {
+    Claim claim = WorkspaceClaim(bytes);
+    claim.owner = owner;
+    claim.is_short = is_short;
+    absl::StatusOr<Grant> grant = ledger.Admit(claim);
+    ASSERT_TRUE(grant.ok()) << grant.status();
+    grants.push_back(*std::move(grant));
+  };
+  take("a", 10);
+  take("a", 12);
+  EXPECT_EQ(ledger.in_use(Resource::kWorkspace), 12) << "one of them has started at a time";
+  take("b", 9);
+  take("a", 5, /*is_short=*/true);
+  EXPECT_EQ(ledger.in_use(Resource::kWorkspace), 26);
+  take("c", 7);
+  EXPECT_EQ(ledger.in_use(Resource::kWorkspace), 28) << "three lanes";
+  EXPECT_EQ(ledger.owner_use("a").workspace_bytes, 17);
+  grants.clear();
+  EXPECT_EQ(ledger.in_use(Resource::kWorkspace), 0);
+}
+
+TEST(LedgerTest, EveryResourceHasALimitForItsOwner) {
+  for (const Resource resource : kEvery) {
+    LedgerOptions options = Options();
+    for (const Resource other : kEvery) options.owner_limit[other] = options.capacity[other] / 2;
+    Ledger ledger(options);
+    Claim claim;
+    claim.owner = "a";
+    claim[resource] = options.owner_limit[resource];
+    const absl::StatusOr<Grant> first = ledger.Admit(claim, Share::kSession);
+    ASSERT_TRUE(first.ok()) << kResourceNames[static_cast<int>(resource)] << first.status();
+    EXPECT_EQ(ledger.owner_use("a")[resource], claim[resource]);
+    claim[resource] = 1;
+    const absl::Status more = ledger.Admit(claim, Share::kSession).status();
+    // Another job of the class computes beside the first: its workspace is reserved, too.
+    EXPECT_EQ(ReasonOf(more), v1::OWNER_QUOTA) << kResourceNames[static_cast<int>(resource)];
+    claim.owner = "b";
+    EXPECT_TRUE(ledger.Admit(claim, Share::kSession).ok());
+  }
+}
 
 TEST_P(LedgerModelTest, RandomOperationsAgreeWithAPlainModel) {
   for (int step = 0; step < 400; ++step) {

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "server/rpc/errors.h"
+
 namespace intrawarp::server {
 namespace {
 
@@ -69,6 +71,41 @@ TEST_F(JobControlTest, ABudgetDoesNotRunWhileTheJobIsHeld) {
   EXPECT_EQ(control_.Check({}), Decision::kContinue);
   now_ += milliseconds(5);
   EXPECT_EQ(control_.Check({}), Decision::kStop);
+}
+
+TEST_F(JobControlTest, WithoutABudgetItEndsAfterTheLongestTimeThatItComputed) {
+  JobControl control(seams_, std::nullopt, milliseconds(100));
+  now_ += milliseconds(500);  // before it began
+  EXPECT_EQ(control.Check({}), Decision::kContinue);
+  now_ += milliseconds(150);
+  control.Held(milliseconds(60));
+  EXPECT_EQ(control.Check({}), Decision::kContinue);
+  EXPECT_FALSE(control.cancelled());
+  now_ += milliseconds(10);
+  EXPECT_EQ(control.Check({}), Decision::kCancel);
+  EXPECT_TRUE(control.cancelled());
+  const absl::Status why = control.CancelStatus();
+  EXPECT_EQ(why.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(why), v1::RUN_TIME_USED_UP);
+}
+
+TEST_F(JobControlTest, TheLongestTimeIsADetachedJobsTooButNotThatOfABudget) {
+  JobControl detached(seams_, std::nullopt, milliseconds(100)), with_budget(seams_, std::nullopt, milliseconds(100));
+  detached.Detach();
+  with_budget.StartBudget(std::chrono::seconds(1));
+  EXPECT_EQ(detached.Check({}), Decision::kContinue);
+  EXPECT_EQ(with_budget.Check({}), Decision::kContinue);
+  now_ += milliseconds(100);
+  EXPECT_EQ(detached.Check({}), Decision::kCancel);
+  EXPECT_EQ(ReasonOf(detached.CancelStatus()), v1::RUN_TIME_USED_UP);
+  EXPECT_EQ(with_budget.Check({}), Decision::kContinue);
+}
+
+TEST_F(JobControlTest, ACheckpointWithoutLevelsReportsNothing) {
+  int reported = 0;
+  control_.set_on_progress([&](const Progress&) { ++reported; });
+  control_.Check({});
+  EXPECT_EQ(reported, 0);
 }
 
 TEST_F(JobControlTest, ProgressIsReportedForEachLevelAndOtherwiseEvery50Milliseconds) {

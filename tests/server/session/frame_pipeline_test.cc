@@ -460,7 +460,7 @@ TEST_P(CrowdedPipelineTest, NobodyElseCanTakeTheMemoryOfFrames) {
   auto carrier = Open(FieldConfig());
   EXPECT_EQ(carrier->session().Describe().reserved_bytes(), 3 * (4 + 12) * Grid().voxels());
   std::vector<std::shared_ptr<PinnedBuffer>> hoard;
-  for (auto lease = LeasePinned(context(), 4096); lease.ok(); lease = LeasePinned(context(), 4096)) {
+  for (auto lease = LeasePinned(context(), 4096, ""); lease.ok(); lease = LeasePinned(context(), 4096, "")) {
     hoard.push_back(*std::move(lease));
   }
   for (int n = 1; n <= 6; ++n) {
