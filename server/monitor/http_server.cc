@@ -31,8 +31,10 @@ using Clock = std::chrono::steady_clock;
 constexpr char kHeaderEnd[] = "\r\n\r\n";
 // How long a full table of descriptors keeps the listener from being polled.
 constexpr std::chrono::milliseconds kNoDescriptorPause{100};
-// Then the connections that are there have their turn.
-constexpr int kAcceptsAtOnce = 256;
+// Then the connections that are there have their turn. Each turn looks at all of them.
+constexpr int kAcceptsAtOnce = 1024;
+// Between two looks for connections whose time is over.
+constexpr std::chrono::milliseconds kDropPeriod{50};
 
 const char* ReasonPhrase(int status) {
   switch (status) {
@@ -214,13 +216,12 @@ class HttpServer::Loop {
   }
 
   int TimeoutMs() const {
+    const Clock::time_point now = Clock::now();
     Clock::time_point next = Clock::time_point::max();
-    if (accept_after_ > Clock::now()) next = accept_after_;
-    for (const auto& [id, connection] : connections_) {
-      if (connection.state != State::kMaking) next = std::min(next, connection.deadline);
-    }
+    if (accept_after_ > now) next = accept_after_;
+    if (!connections_.empty()) next = std::min(next, next_drop_);
     if (next == Clock::time_point::max()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now);
     return static_cast<int>(std::max<int64_t>(left.count(), 0));
   }
 
@@ -341,6 +342,8 @@ class HttpServer::Loop {
 
   void DropExpired() {
     const Clock::time_point now = Clock::now();
+    if (now < next_drop_) return;
+    next_drop_ = now + kDropPeriod;
     for (auto it = connections_.begin(); it != connections_.end();) {
       const auto next = std::next(it);
       if (it->second.state != State::kMaking && it->second.deadline <= now) Drop(it);
@@ -366,6 +369,7 @@ class HttpServer::Loop {
   std::vector<std::pair<Id, int16_t>> ready_;
   Id next_id_ = 0;
   Clock::time_point accept_after_;
+  Clock::time_point next_drop_;
 
   std::thread maker_;
   std::thread network_;
