@@ -176,12 +176,17 @@ void AuditTrail::AppendRefusal(const AuditedCall& call, const grpc::Status& stat
 }
 
 bool AuditTrail::TakeRefusal(const Source& source) {
-  if (refused_.size() >= kRefusedSources && refused_.count(source) == 0) {
-    ++refused_[Source()].unrecorded;
-    return false;
+  const bool is_stranger = source.first.empty();
+  // Identities are as many as the files of credentials have.
+  if (is_stranger && refused_.count(source) == 0) {
+    const auto networks =
+        std::count_if(refused_.begin(), refused_.end(), [](const auto& each) { return each.first.first.empty(); });
+    if (static_cast<size_t>(networks) >= kRefusedSources) {
+      ++refused_[Source()].unrecorded;
+      return false;
+    }
   }
   Refused& refused = refused_[source];
-  const bool is_stranger = source.first.empty();
   const bool is_scarce = stranger_refusals_ >= kStrangerRefusals;
   const int most = !is_stranger ? kKnownRefusals : is_scarce ? kScarceRefusals : kRefusalsAMinute;
   if (refused.recorded >= most) {
