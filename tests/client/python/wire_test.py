@@ -28,21 +28,62 @@ def test_what_is_made_is_up_to_date(tool):
     assert made.returncode == 0, made.stderr
 
 
-def test_mypy_strict():
+USER = '''
+import intrawarp
+from intrawarp import Image, v1
+
+
+async def later(address: str) -> None:
+    async with intrawarp.aio.connect(address) as server:
+        async with server.navigate(fixed="volumes/a", method="rigid") as session:
+            await session.send(Image.read("a.nii"))
+            async for answer in session:
+                reveal_type(answer.verdict)
+
+
+def main() -> float:
+    with intrawarp.testing.FakeServer() as fake, intrawarp.connect(fake.address) as server:
+        try:
+            result = server.register(intrawarp.phantom().fixed, "b.nii.gz", method="ffd", iterations=3)
+        except intrawarp.NotFound as error:
+            reveal_type(error.retry_after)
+            return 0.0
+        reveal_type(result.report.proto.latency.total_ms)
+        for answer in server.navigate(fixed=result.fixed):
+            reveal_type(answer.number)
+        return v1.Report().overlap
+'''
+
+
+def test_mypy_strict(tmp_path):
+    """The package, and a program that uses it, whose types are known."""
     try:
         import mypy.api
     except ImportError:
         pytest.fail("mypy is not installed")
-    out, problems, status = mypy.api.run(
-        [
-            "--config-file",
-            str(PACKAGE / "pyproject.toml"),
-            "--cache-dir",
-            os.devnull,
-            str(PACKAGE / "src" / "intrawarp"),
-        ]
-    )
+    (tmp_path / "user.py").write_text(USER)
+    os.environ["MYPYPATH"] = str(PACKAGE / "src")
+    try:
+        out, problems, status = mypy.api.run(
+            [
+                "--config-file",
+                str(PACKAGE / "pyproject.toml"),
+                "--cache-dir",
+                os.devnull,
+                str(PACKAGE / "src" / "intrawarp"),
+                str(tmp_path / "user.py"),
+            ]
+        )
+    finally:
+        del os.environ["MYPYPATH"]
     assert status == 0, out + problems
+    revealed = [line.split("Revealed type is ")[1] for line in out.splitlines() if "Revealed type is" in line]
+    assert [each.strip('"') for each in revealed] == [
+        "builtins.str",
+        "Union[builtins.float, None]",
+        "builtins.float",
+        "builtins.int",
+    ]
 
 
 def test_the_oldest_python_can_parse_it():

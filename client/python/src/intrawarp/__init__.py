@@ -14,6 +14,8 @@ Physical space is LPS in millimetres; a transform maps points of the fixed image
 travel with their geometry as an `Image`. `intrawarp.aio` has the same client for asyncio, `intrawarp.testing` a server
 for tests, and `intrawarp.v1` the messages of the wire.
 """
+from typing import TYPE_CHECKING
+
 from . import errors, v1
 from ._geometry import Geometry
 from ._io import Cancellation
@@ -21,32 +23,87 @@ from ._options import make_stage as stage
 from ._session import Answer, MappedPoints, StaleField
 from ._sync import Matrix, Operation, Result, Server, Session, Transform, Volume, connect
 from ._version import __version__
-from .errors import *  # noqa: F401,F403
-from .errors import IntrawarpError
+from .errors import (
+    AlreadyExists,
+    ArchiveError,
+    Busy,
+    Cancelled,
+    ConnectionLost,
+    ContentChanged,
+    DataLoss,
+    DeadlineExceeded,
+    Diverged,
+    FileError,
+    GeometryError,
+    InternalError,
+    IntrawarpError,
+    InvalidArgument,
+    NotAuthenticated,
+    NotFound,
+    NotImplementedByServer,
+    OutOfCapacity,
+    PermissionDenied,
+    PreconditionFailed,
+    ReviewNeeded,
+    SessionEnded,
+    SharedMemoryUnavailable,
+    Superseded,
+    TryAgain,
+    Unavailable,
+)
 from .field import Field
 from .image import Image
 from .progress import Progress, steps
 from .report import ErrorMap, Reason, Report
 
+if TYPE_CHECKING:
+    from . import aio, testing
+    from .testing import phantom
+
 __all__ = [
+    "AlreadyExists",
     "Answer",
+    "ArchiveError",
+    "Busy",
     "Cancellation",
+    "Cancelled",
+    "ConnectionLost",
+    "ContentChanged",
+    "DataLoss",
+    "DeadlineExceeded",
+    "Diverged",
     "ErrorMap",
     "Field",
+    "FileError",
     "Geometry",
+    "GeometryError",
     "Image",
+    "InternalError",
     "IntrawarpError",
+    "InvalidArgument",
     "MappedPoints",
     "Matrix",
+    "NotAuthenticated",
+    "NotFound",
+    "NotImplementedByServer",
     "Operation",
+    "OutOfCapacity",
+    "PermissionDenied",
+    "PreconditionFailed",
     "Progress",
     "Reason",
     "Report",
     "Result",
+    "ReviewNeeded",
     "Server",
     "Session",
+    "SessionEnded",
+    "SharedMemoryUnavailable",
     "StaleField",
+    "Superseded",
     "Transform",
+    "TryAgain",
+    "Unavailable",
     "Volume",
     "__version__",
     "aio",
@@ -57,7 +114,6 @@ __all__ = [
     "steps",
     "testing",
     "v1",
-    *errors.__all__,
 ]
 
 

@@ -6,19 +6,40 @@ ErrorReason of error.proto): `except intrawarp.NotFound`. Classes of reasons tha
 `TryAgain` says that waiting helps, and `OutOfCapacity` that something is full. A reason that this version does not know
 becomes the class of its gRPC status code.
 """
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 from . import v1
 
-__all__: List[str] = []
+__all__ = [
+    "IntrawarpError",
+    "InvalidArgument",
+    "GeometryError",
+    "FileError",
+    "NotImplementedByServer",
+    "NotFound",
+    "AlreadyExists",
+    "PreconditionFailed",
+    "Diverged",
+    "DeadlineExceeded",
+    "Cancelled",
+    "Superseded",
+    "TryAgain",
+    "OutOfCapacity",
+    "Busy",
+    "Unavailable",
+    "ConnectionLost",
+    "DataLoss",
+    "ContentChanged",
+    "SessionEnded",
+    "SharedMemoryUnavailable",
+    "NotAuthenticated",
+    "PermissionDenied",
+    "ArchiveError",
+    "InternalError",
+    "ReviewNeeded",
+]
 
 
-def _public(cls: Type["IntrawarpError"]) -> Type["IntrawarpError"]:
-    __all__.append(cls.__name__)
-    return cls
-
-
-@_public
 class IntrawarpError(Exception):
     """An error of a call, or of what a caller gave.
 
@@ -108,127 +129,102 @@ def _rebuild(cls: Type[IntrawarpError], state: Dict[str, Any]) -> IntrawarpError
     return error
 
 
-@_public
 class InvalidArgument(IntrawarpError, ValueError):
     """A field of the request is wrong; `field` names it. Repeating the call does not help."""
 
 
-@_public
 class GeometryError(InvalidArgument):
     """An array whose geometry or space is missing, contradicts itself, or cannot be taken. Made before any call."""
 
 
-@_public
 class FileError(InvalidArgument):
     """A file that cannot be read or written as an image: damaged, of another kind, or of a form that is not taken."""
 
 
-@_public
 class NotImplementedByServer(IntrawarpError):
     """This server does not take the value of the field that `field` names, or does not have the call."""
 
 
-@_public
 class NotFound(IntrawarpError, LookupError):
     """There is no such volume, transform, matrix, session, operation or archive, or it is of another owner."""
 
 
-@_public
 class AlreadyExists(IntrawarpError):
     """The wanted id is taken by another object, or the request_id by another request."""
 
 
-@_public
 class PreconditionFailed(IntrawarpError):
     """The images, masks or the transform do not serve for what is asked."""
 
 
-@_public
 class Diverged(PreconditionFailed):
     """The optimiser found no finite, invertible transform."""
 
 
-@_public
 class DeadlineExceeded(IntrawarpError, TimeoutError):
     """The call's timeout, the frame's deadline or the registration's budget has passed."""
 
 
-@_public
 class Cancelled(IntrawarpError):
     """The call was cancelled."""
 
 
-@_public
 class Superseded(IntrawarpError):
     """A newer frame has taken the place of this one (`latest=True`)."""
 
 
-@_public
 class TryAgain(IntrawarpError):
     """Waiting helps: repeat the call after `retry_after` seconds."""
 
 
-@_public
 class OutOfCapacity(IntrawarpError):
     """Memory, places or a quota do not suffice; `numbers` has asked, in_use and capacity."""
 
 
-@_public
 class Busy(OutOfCapacity, TryAgain):
     """Memory or places are in use now, and come back."""
 
 
-@_public
 class Unavailable(TryAgain, ConnectionError):
     """The server cannot be reached, stops, or has lost its device."""
 
 
-@_public
 class ConnectionLost(Unavailable):
     """The connection could not be made, broke or went silent. No server gave this error."""
 
 
-@_public
 class DataLoss(IntrawarpError):
     """Bytes were damaged or are missing."""
 
 
-@_public
 class ContentChanged(IntrawarpError):
     """The object's bytes have changed while they were downloaded."""
 
 
-@_public
 class SessionEnded(IntrawarpError):
     """The session is over, or cannot be resumed: open a new one."""
 
 
-@_public
 class SharedMemoryUnavailable(IntrawarpError):
     """The server shares no memory with this client. Frames and fields travel over the connection."""
 
 
-@_public
 class NotAuthenticated(IntrawarpError):
     """The server does not know who calls."""
 
 
-@_public
 class PermissionDenied(IntrawarpError):
     """The caller's role does not suffice."""
 
 
-@_public
 class ArchiveError(IntrawarpError):
     """An archive (PACS) refused, or sent too much or too little."""
 
 
-@_public
 class InternalError(IntrawarpError):
     """A fault of the server, or an answer that contradicts itself."""
 
 
-@_public
 class ReviewNeeded(IntrawarpError):
     """A result whose verdict is not OK (`Result.raise_if_not_ok`). No call made it."""
 
