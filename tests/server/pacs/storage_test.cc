@@ -59,7 +59,7 @@ class StorageTest : public PacsTest {
     const auto response = (*association)->ReceiveCommand();
     EXPECT_TRUE(response.ok()) << response.status();
     (*association)->Release();
-    return response.ok() ? response->command.status() : dimse::kCancelled;
+    return response.ok() ? response->command.status() : uint16_t{dimse::kCancelled};
   }
   // Those of the slices of `Series`; `other`: with another last pixel.
   std::vector<uint16_t> StoreAll(const std::string& folder, const std::string& series, int count,
