@@ -45,7 +45,9 @@ TEST_F(LongRegistrationTest, GivesWayToFrames) {
 // Owners with tokens, and the scheduling that a server has by itself.
 class LongOperationTest : public AccessTest {
  protected:
-  LongOperationTest() : alice_(AddToken("alice", Role::kStage)), bob_(AddToken("bob", Role::kStage)) {}
+  LongOperationTest()
+      : alice_(AddToken("alice", Roles(Role::kFrame) | Role::kStage)),
+        bob_(AddToken("bob", Roles(Role::kFrame) | Role::kStage)) {}
 
   void StartServer(const std::function<void(ServerOptions&)>& change = nullptr) {
     StartWithTokens([&](ServerOptions& options) {
