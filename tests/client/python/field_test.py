@@ -189,3 +189,36 @@ def test_headers_that_contradict_themselves():
                 setattr(bad, name, value)
         with pytest.raises(iw.errors.InternalError):
             field_bytes(bad)
+
+
+def test_simpleitk_gets_the_field_as_it_lies(monkeypatch):
+    import sys
+    import types
+
+    class Made:
+        def SetSpacing(self, value):
+            self.spacing = value
+
+        def SetOrigin(self, value):
+            self.origin = value
+
+        def SetDirection(self, value):
+            self.direction = value
+
+    def from_array(array, isVector=False):
+        made = Made()
+        made.array, made.is_vector = array, isVector
+        return made
+
+    module = types.ModuleType("SimpleITK")
+    module.GetImageFromArray = from_array
+    module.DisplacementFieldTransform = lambda image: ("transform", image)
+    monkeypatch.setitem(sys.modules, "SimpleITK", module)
+    field = linear_field(grid(), MATRIX, SHIFT)
+    kind, made = field.to_sitk()
+    # sitkVectorFloat64, as DisplacementFieldTransform takes it; the direction row by row.
+    assert kind == "transform" and made.is_vector and made.array.dtype == np.float64
+    assert np.allclose(made.array, field.array) and made.spacing == field.geometry.spacing_xyz
+    assert np.allclose(np.reshape(made.direction, (3, 3)), field.geometry.direction_xyz)
+    with pytest.raises(iw.InvalidArgument, match="displacement"):
+        Field(np.zeros((4, 5, 6, 3), np.float32), grid(), "velocity").to_sitk()

@@ -260,3 +260,31 @@ def test_crc32c_of_arrays():
 def test_version_is_the_projects():
     text = (ROOT / "CMakeLists.txt").read_text()
     assert f"project(intrawarp VERSION {intrawarp.__version__} " in text
+
+
+@pytest.mark.parametrize("name", ["google_crc32c", "crc32c"])
+def test_a_compiled_checksum_is_used_where_it_is_installed(monkeypatch, name):
+    import types
+
+    calls = []
+
+    def extend(crc, data):
+        assert name != "google_crc32c" or isinstance(data, bytes)
+        calls.append(len(data))
+        return bitwise(data, crc)
+
+    module = types.ModuleType(name)
+    if name == "google_crc32c":
+        module.extend, module.implementation = extend, "c"
+    else:
+        module.crc32c = lambda data, crc=0: extend(crc, data)
+    monkeypatch.setitem(sys.modules, name, module)
+    found, function = _crc32c._find_extend()
+    assert found == name and function(0, memoryview(b"123456789")) == 0xE3069283 and calls
+    # One that computes something else, or is slow Python itself, is not.
+    module.implementation = "python"
+    if name == "google_crc32c":
+        assert _crc32c._find_extend()[0] == "numpy"
+    else:
+        module.crc32c = lambda data, crc=0: 0
+        assert _crc32c._find_extend()[0] == "numpy"
