@@ -287,6 +287,7 @@ absl::StatusOr<HostVolume> ReadMetaImage(const std::string& path, int64_t max_by
   INTRAWARP_ASSIGN_OR_RETURN(Image image, ReadImage(path, /*vectors=*/false, max_bytes, &header));
   HostVolume volume;
   volume.geometry = image.geometry;
+  volume.has_orientation = header.Has(header.OneOf({"TransformMatrix", "Rotation", "Orientation"}));
   volume.pixel_type = image.type;
   volume.pixels = std::move(image.samples);
   INTRAWARP_ASSIGN_OR_RETURN(volume.rescale_slope, NumberOf(header, "ElementToIntensityFunctionSlope", 1));

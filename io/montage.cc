@@ -9,23 +9,35 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "io/canvas.h"
 #include "io/colormap.h"
+#include "io/montage_scene.h"
 
 namespace intrawarp::io {
 namespace {
 
 constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitleColor{0.93f, 0.94f, 0.96f},
-    kCaptionColor{0.7f, 0.73f, 0.78f};
-// The checkerboard's white in fixed and in warped squares, equally light.
-constexpr Color kFixedTint{1.f, 0.86f, 0.66f}, kWarpedTint{0.7f, 0.9f, 1.f};
-constexpr int kGap = 6, kMargin = 10, kHeadroom = 36, kLegend = 36, kColumns = 6;
-constexpr Font kTitleFont{15, true}, kCaptionFont{11.5}, kLetterFont{13, true};
+    kCaptionColor{0.76f, 0.79f, 0.84f}, kGoodColor{0.55f, 0.85f, 1.f}, kBadColor{1.f, 0.68f, 0.28f},
+    kContourColor{1.f, 0.62f, 0.1f}, kCutColor{0.35f, 0.75f, 0.95f};
+// The checkerboard's white in fixed and in warped squares, equally light; little of it, so that contrast stays.
+constexpr Color kFixedTint{1.f, 0.95f, 0.85f}, kWarpedTint{0.87f, 0.96f, 1.f};
+// Of the error's colour over the image.
+constexpr float kErrorShare = 0.65f;
+constexpr int kGap = 8, kMargin = 12, kColumns = 8, kBar = 10;
+// Where captions of this size have room; nothing is written smaller than 13 pixels.
+constexpr int kLeastColumn = 216, kGutter = 124;
+constexpr Font kHeadingFont{19, true}, kTitleFont{15, true}, kCaptionFont{13}, kLetterFont{13, true};
 
-enum Column { kFixed, kWarped, kCheckerboard, kBefore, kAfter, kGrid };
-
-constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+struct Measures {
+  double step = 10;              // between the grid's lines, mm
+  double board = 32;             // side of a checkerboard square, pixels
+  float longest = 0;             // displacement in the slices, mm
+  bool moves = false;            // by more than rounding
+  double before = 0, after = 0;  // mean absolute difference in the slices, where both are
+  double error_scale = 1;        // the error that has the last colour, mm
+};
 
 absl::Status CheckGeometry(const char* name, const Geometry& g, size_t values, int64_t wanted) {
   const absl::Status valid = ValidateGeometry(g);
@@ -47,186 +59,17 @@ absl::Status Check(const HostImage& fixed, const HostImage& moving, const HostIm
   if (!SameGrid(fixed.geometry, field.geometry)) {
     return absl::InvalidArgumentError("field: does not lie on the grid of the fixed image");
   }
+  if (options.error) {
+    INTRAWARP_RETURN_IF_ERROR(CheckGeometry("error", options.error->geometry, options.error->expected_mm.size(),
+                                            options.error->geometry.voxels()));
+  }
+  for (int a = 0; options.at && a < 3; ++a) {
+    if (!std::isfinite((*options.at)[a])) return absl::InvalidArgumentError("at: is not finite");
+  }
   if (options.panel_pixels < 64 || options.panel_pixels > 1024) {
     return absl::InvalidArgumentError("panel_pixels: must be 64 to 1024");
   }
   return absl::OkStatus();
-}
-
-bool InDomain(const Geometry& g, Vec3d index) {
-  for (int a = 0; a < 3; ++a)
-    if (!(index[a] >= -0.5 && index[a] <= g.size[a] - 0.5)) return false;
-  return true;
-}
-
-// The voxels around an index inside the domain, and their trilinear weights; the border voxel reaches half a voxel out.
-struct Corner {
-  Int3 voxel;
-  double weight;
-};
-std::array<Corner, 8> CornersOf(const Geometry& g, Vec3d index) {
-  std::array<Corner, 8> corners;
-  for (int k = 0; k < 8; ++k) {
-    corners[k].weight = 1;
-    for (int a = 0; a < 3; ++a) {
-      const double at = std::clamp(index[a], 0.0, g.size[a] - 1.0);
-      const int low = static_cast<int>(at);
-      const bool up = k >> a & 1;
-      corners[k].weight *= up ? at - low : 1 - (at - low);
-      corners[k].voxel[a] = std::min(low + up, g.size[a] - 1);
-    }
-  }
-  return corners;
-}
-
-int64_t OffsetOf(const Geometry& g, Int3 voxel) { return (int64_t{voxel.z} * g.size.y + voxel.y) * g.size.x + voxel.x; }
-
-// Trilinear, component c of `stride`; NaN outside.
-float Sample(const float* values, const Geometry& g, Vec3d index, int stride = 1, int c = 0) {
-  if (!InDomain(g, index)) return kNothing;
-  double sum = 0;
-  for (const Corner& corner : CornersOf(g, index)) {
-    if (corner.weight > 0) sum += corner.weight * values[OffsetOf(g, corner.voxel) * stride + c];
-  }
-  return static_cast<float>(sum);
-}
-
-float Show(float value, IntensityWindow window) {
-  if (!std::isfinite(value)) return kNothing;
-  return std::clamp((value - window.low) / (window.high - window.low), 0.f, 1.f);
-}
-
-// Which axis of the patient (0 left, 1 back, 2 head) each index axis lies nearest to, all different, and its sign.
-struct Orientation {
-  int patient_axis[3];
-  bool negative[3];
-};
-
-Orientation OrientationOf(const Geometry& g) {
-  Orientation best{};
-  double best_sum = -1;
-  std::array<int, 3> p = {0, 1, 2};
-  do {
-    double sum = 0;
-    for (int c = 0; c < 3; ++c) sum += std::abs(g.direction[p[c]][c]);
-    if (sum <= best_sum + 1e-9) continue;
-    best_sum = sum;
-    for (int c = 0; c < 3; ++c) {
-      best.patient_axis[c] = p[c];
-      best.negative[c] = g.direction[p[c]][c] < 0;
-    }
-  } while (std::next_permutation(p.begin(), p.end()));
-  return best;
-}
-
-// A slice of the fixed grid as it is shown.
-struct Plane {
-  const char* name;
-  int across, down, normal;           // index axes
-  bool across_flipped, down_flipped;  // against the index axes
-  char left, right, top, bottom;      // sides of the patient
-  int width, height;                  // pixels
-  double mm;                          // a pixel's side
-};
-
-Plane MakePlane(const Geometry& g, const Orientation& o, int normal, double mm) {
-  int index_axis[3];
-  for (int c = 0; c < 3; ++c) index_axis[o.patient_axis[c]] = c;
-  static constexpr const char* kNames[3] = {"sagittal", "coronal", "axial"};
-  static constexpr int kAcross[3] = {1, 0, 0}, kDown[3] = {2, 2, 1};
-  static constexpr char kTowards[4] = "LPS", kFrom[4] = "RAI";
-  const int patient = o.patient_axis[normal], across = kAcross[patient], down = kDown[patient];
-  const bool head_up = down == 2;
-  Plane plane{};
-  plane.name = kNames[patient];
-  plane.across = index_axis[across];
-  plane.down = index_axis[down];
-  plane.normal = normal;
-  plane.across_flipped = o.negative[plane.across];
-  plane.down_flipped = o.negative[plane.down] != head_up;
-  plane.left = kFrom[across];
-  plane.right = kTowards[across];
-  plane.top = head_up ? 'S' : kFrom[down];
-  plane.bottom = head_up ? 'I' : kTowards[down];
-  plane.mm = mm;
-  plane.width = std::max<int>(1, std::lround(g.size[plane.across] * g.spacing[plane.across] / mm));
-  plane.height = std::max<int>(1, std::lround(g.size[plane.down] * g.spacing[plane.down] / mm));
-  return plane;
-}
-
-Vec3d IndexAt(const Geometry& g, const Plane& plane, int x, int y) {
-  const auto along = [&](int axis, int pixel, int pixels, bool flipped) {
-    const double t = (pixel + 0.5) / pixels;
-    return (flipped ? 1 - t : t) * g.size[axis] - 0.5;
-  };
-  Vec3d index;
-  index[plane.across] = along(plane.across, x, plane.width, plane.across_flipped);
-  index[plane.down] = along(plane.down, y, plane.height, plane.down_flipped);
-  const int middle = g.size[plane.normal] / 2;
-  index[plane.normal] = middle;
-  return index;
-}
-
-// The data of one pixel of a slice. Intensities are in 0..1, NaN where there are none.
-struct Pixel {
-  float fixed, warped, before;
-  float length;        // the displacement's, mm
-  float across, down;  // T(x) along the slice's axes, mm from the middle of the fixed image
-};
-
-struct Slice {
-  Plane plane;
-  std::vector<Pixel> pixels;
-  const Pixel& at(int x, int y) const { return pixels[size_t(y) * plane.width + x]; }
-};
-
-struct Scene {
-  const HostImage& fixed;
-  const HostImage& moving;
-  const HostImage& warped;
-  const HostField& field;
-  IntensityWindow fixed_window, moving_window;
-  AffineMap to_physical, to_moving;
-  Vec3d center;
-};
-
-// Whether every warped voxel that counts here came from inside the moving image.
-bool HasSource(const Scene& s, Vec3d index) {
-  for (const Corner& corner : CornersOf(s.field.geometry, index)) {
-    if (corner.weight == 0) continue;
-    const float* u = s.field.displacement.data() + 3 * OffsetOf(s.field.geometry, corner.voxel);
-    const Vec3d x = s.to_physical({double(corner.voxel.x), double(corner.voxel.y), double(corner.voxel.z)});
-    if (!InDomain(s.moving.geometry, s.to_moving(x + Vec3d{u[0], u[1], u[2]}))) return false;
-  }
-  return true;
-}
-
-Pixel Look(const Scene& s, const Plane& plane, Vec3d index) {
-  const Geometry& g = s.fixed.geometry;
-  const Vec3d x = s.to_physical(index);
-  Vec3d u;
-  for (int c = 0; c < 3; ++c) u[c] = Sample(s.field.displacement.data(), g, index, 3, c);
-  const Vec3d y = x + u;
-  Pixel pixel;
-  pixel.fixed = Show(Sample(s.fixed.values.data(), g, index), s.fixed_window);
-  pixel.warped = HasSource(s, index) ? Show(Sample(s.warped.values.data(), g, index), s.moving_window) : kNothing;
-  pixel.before = Show(Sample(s.moving.values.data(), s.moving.geometry, s.to_moving(x)), s.moving_window);
-  pixel.length = static_cast<float>(std::sqrt(Dot(u, u)));
-  const auto along = [&](int axis) {
-    return static_cast<float>(Dot(y - s.center, {g.direction[0][axis], g.direction[1][axis], g.direction[2][axis]}));
-  };
-  pixel.across = along(plane.across);
-  pixel.down = along(plane.down);
-  return pixel;
-}
-
-Slice Cut(const Scene& scene, const Plane& plane) {
-  Slice slice{plane, {}};
-  slice.pixels.reserve(size_t(plane.width) * plane.height);
-  for (int y = 0; y < plane.height; ++y)
-    for (int x = 0; x < plane.width; ++x)
-      slice.pixels.push_back(Look(scene, plane, IndexAt(scene.fixed.geometry, plane, x, y)));
-  return slice;
 }
 
 Color Tinted(float v, Color white) { return std::isnan(v) ? kEmpty : Mix(Color{}, white, v); }
@@ -256,9 +99,9 @@ float LineCoverage(const Slice& slice, int x, int y, double step, const Coordina
 }
 
 Color GridColor(const Slice& slice, int x, int y, double step, float longest) {
-  const Pixel& pixel = slice.at(x, y);
-  const float across = LineCoverage(slice, x, y, step, [](const Pixel& p) { return p.across; });
-  const float down = LineCoverage(slice, x, y, step, [](const Pixel& p) { return p.down; });
+  const ScenePixel& pixel = slice.at(x, y);
+  const float across = LineCoverage(slice, x, y, step, [](const ScenePixel& p) { return p.across; });
+  const float down = LineCoverage(slice, x, y, step, [](const ScenePixel& p) { return p.down; });
   const float line = std::max(across, down);
   const Color under = Mix(kPage, Grey(pixel.fixed), 0.4f);
   const float length = longest > 0 && pixel.length > 0 ? pixel.length / longest : 0;
@@ -273,38 +116,50 @@ double NiceStep(double mm) {
   return 10 * power;
 }
 
-struct Measures {
-  double step = 10;              // between the grid's lines, mm
-  double board = 32;             // side of a checkerboard square, pixels
-  float longest = 0;             // displacement in the slices, mm
-  double before = 0, after = 0;  // mean absolute difference in the slices, where both are
-};
+// Errors over a dim image, in blocks; stripes where the error was not judged.
+Color ErrorColor(const ScenePixel& pixel, int x, int y, double scale) {
+  const Color under = Mix(kPage, Grey(pixel.fixed), 0.55f);
+  if (std::isnan(pixel.error))
+    return (x + y) % 8 < 2 ? Mix(under, {0.5f, 0.5f, 0.55f}, 0.35f) : Mix(kPage, under, 0.6f);
+  return Mix(under, Sequential(static_cast<float>(pixel.error / scale)), kErrorShare);
+}
 
-Color ColorOf(const Slice& slice, int column, int x, int y, const Measures& m) {
-  const Pixel& p = slice.at(x, y);
+Color ContourColor(const Slice& slice, int x, int y, float other) {
+  const float line = slice.contours[size_t(y) * slice.plane.width + x];
+  return Mix(Grey(other), kContourColor, line);
+}
+
+Color ColorOf(const Slice& slice, MontageColumn column, int x, int y, const Measures& m) {
+  const ScenePixel& p = slice.at(x, y);
+  const bool has_contours = !slice.contours.empty();
   switch (column) {
-    case kFixed:
+    case MontageColumn::kFixed:
       return Grey(p.fixed);
-    case kWarped:
+    case MontageColumn::kMoving:
+      return Grey(p.before);
+    case MontageColumn::kWarped:
       return Grey(p.warped);
-    case kCheckerboard: {
+    case MontageColumn::kCheckerboard: {
       const bool fixed = (static_cast<int>(x / m.board) + static_cast<int>(y / m.board)) % 2 == 0;
       return fixed ? Tinted(p.fixed, kFixedTint) : Tinted(p.warped, kWarpedTint);
     }
-    case kBefore:
-      return Difference(p.fixed, p.before);
-    case kAfter:
-      return Difference(p.fixed, p.warped);
-    default:
-      return GridColor(slice, x, y, m.step, m.longest);
+    case MontageColumn::kBefore:
+      return has_contours ? ContourColor(slice, x, y, p.before) : Difference(p.fixed, p.before);
+    case MontageColumn::kAfter:
+      return has_contours ? ContourColor(slice, x, y, p.warped) : Difference(p.fixed, p.warped);
+    case MontageColumn::kError:
+      return ErrorColor(p, x, y, m.error_scale);
+    case MontageColumn::kGrid:
+      break;
   }
+  return GridColor(slice, x, y, m.step, m.moves ? m.longest : 0);
 }
 
-double MeanDifference(const std::vector<Slice>& slices, float Pixel::*other) {
+double MeanDifference(const std::vector<Slice>& slices, float ScenePixel::*other) {
   double sum = 0;
   int64_t count = 0;
   for (const Slice& slice : slices) {
-    for (const Pixel& p : slice.pixels) {
+    for (const ScenePixel& p : slice.pixels) {
       const float d = std::abs(p.fixed - p.*other);
       if (std::isnan(d)) continue;
       sum += d;
@@ -314,73 +169,209 @@ double MeanDifference(const std::vector<Slice>& slices, float Pixel::*other) {
   return count == 0 ? 0 : sum / count;
 }
 
-Measures Measure(const std::vector<Slice>& slices, double extent_mm) {
+Measures Measure(const MontageScene& scene, const Geometry& g, const std::optional<ErrorBlocks>& error) {
   Measures m;
-  m.step = NiceStep(extent_mm / 22);
-  m.board = std::max(slices[0].plane.width, slices[0].plane.height) / 8.0;
-  for (const Slice& slice : slices)
-    for (const Pixel& p : slice.pixels)
+  m.step = NiceStep(scene.extent_mm / 22);
+  m.board = std::max(scene.slices[0].plane.width, scene.slices[0].plane.height) / 8.0;
+  float largest_error = 0;
+  for (const Slice& slice : scene.slices) {
+    for (const ScenePixel& p : slice.pixels) {
       if (p.length > m.longest) m.longest = p.length;
-  m.before = MeanDifference(slices, &Pixel::before);
-  m.after = MeanDifference(slices, &Pixel::warped);
+      if (p.error > largest_error) largest_error = p.error;
+    }
+  }
+  m.before = MeanDifference(scene.slices, &ScenePixel::before);
+  m.after = MeanDifference(scene.slices, &ScenePixel::warped);
+  // A hundredth of a voxel is rounding, and no movement that has colours.
+  const double finest = std::min({g.spacing.x, g.spacing.y, g.is_2d() ? g.spacing.x : g.spacing.z});
+  m.moves = m.longest > 0.01 * finest;
+  if (error) m.error_scale = NiceStep(std::max<double>(error->limit_mm, largest_error));
   return m;
 }
 
-// The font, made small enough for a text of this width.
-Font Fitted(Font font, absl::string_view text, double width) {
-  font.size *= std::min(1.0, width / std::max(1.0, Canvas::TextWidth(text, font)));
-  return font;
+// The words as they fit a line of this width, on at most so many lines, the last of which ends in dots if it must.
+std::vector<std::string> Wrapped(absl::string_view text, Font font, double width, size_t most_lines) {
+  std::vector<std::string> lines;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    const std::string longer = lines.empty() ? std::string(word) : absl::StrCat(lines.back(), " ", word);
+    if (!lines.empty() && Canvas::TextWidth(longer, font) <= width) {
+      lines.back() = longer;
+    } else if (lines.size() < most_lines) {
+      lines.emplace_back(word);
+    } else {
+      lines.back() = longer;
+      break;
+    }
+  }
+  for (std::string& line : lines) {
+    if (Canvas::TextWidth(line, font) <= width) continue;
+    // Whole characters of UTF-8 go.
+    while (!line.empty() && Canvas::TextWidth(absl::StrCat(line, "\u2026"), font) > width) {
+      while (line.size() > 1 && (static_cast<unsigned char>(line.back()) & 0xc0) == 0x80) line.pop_back();
+      line.pop_back();
+    }
+    absl::StrAppend(&line, "\u2026");
+  }
+  return lines;
 }
 
-int ColumnLeft(int column, int column_width) { return kMargin + column * (column_width + kGap); }
+constexpr size_t kCaptionLines = 3, kRemarkLines = 2;
 
-void DrawTitles(Canvas& canvas, int column_width, const Geometry& g, const Measures& m) {
+struct Layout {
+  int column_width = 0, width = 0;
+  int titles_top = 0, rows_top = 0, legend_top = 0, height = 0;
+  int line = 17;  // of captions
+};
+
+int ColumnLeft(int column, const Layout& layout) { return kMargin + kGutter + column * (layout.column_width + kGap); }
+
+// The heading and its remarks, as lines.
+std::vector<std::string> HeadLines(const MontageOptions& options, double width) {
+  std::vector<std::string> lines;
+  for (const std::string& remark : options.remarks) {
+    for (std::string& line : Wrapped(remark, kCaptionFont, width, kRemarkLines)) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Layout Arrange(const MontageScene& scene, const MontageOptions& options) {
+  Layout layout;
+  layout.column_width = kLeastColumn;
+  int rows = 0;
+  for (const Slice& slice : scene.slices) {
+    layout.column_width = std::max(layout.column_width, slice.plane.width);
+    rows += slice.plane.height + kGap;
+  }
+  layout.width = ColumnLeft(kColumns, layout) - kGap + kMargin;
+  layout.line = static_cast<int>(std::ceil(Canvas::LineHeight(kCaptionFont)));
+  const int heading = options.heading.empty() ? 0 : static_cast<int>(std::ceil(Canvas::LineHeight(kHeadingFont))) + 2;
+  const size_t remarks = HeadLines(options, layout.width - 2 * kMargin).size();
+  layout.titles_top = kMargin + heading + static_cast<int>(remarks) * layout.line + (heading > 0 ? kGap : 0);
+  layout.rows_top = layout.titles_top + static_cast<int>(std::ceil(Canvas::LineHeight(kTitleFont))) +
+                    static_cast<int>(kCaptionLines) * layout.line + 4;
+  layout.legend_top = layout.rows_top + rows;
+  layout.height = layout.legend_top + kBar + 4 + 3 * layout.line + kMargin;
+  return layout;
+}
+
+void DrawHead(Canvas& canvas, const MontageOptions& options, const Layout& layout) {
+  if (options.heading.empty()) return;
+  const Color color = options.is_good ? kGoodColor : kBadColor;
+  const double width = layout.width - 2 * kMargin;
+  canvas.Text(kMargin, kMargin - 2, Wrapped(options.heading, kHeadingFont, width, 1)[0], kHeadingFont, color);
+  double y = kMargin + std::ceil(Canvas::LineHeight(kHeadingFont));
+  for (const std::string& line : HeadLines(options, width)) {
+    canvas.Text(kMargin, y, line, kCaptionFont, kTitleColor);
+    y += layout.line;
+  }
+}
+
+std::string WindowText(IntensityWindow window) {
+  return absl::StrFormat("window %.4g to %.4g", window.low, window.high);
+}
+
+struct Title {
+  std::string name, caption;
+};
+
+std::vector<Title> TitlesOf(const MontageScene& scene, const Geometry& g, const MontageOptions& options,
+                            const Measures& m) {
   const std::string size = absl::StrFormat("%d \u00d7 %d \u00d7 %d, %.3g \u00d7 %.3g \u00d7 %.3g mm", g.size.x,
                                            g.size.y, g.size.z, g.spacing.x, g.spacing.y, g.spacing.z);
-  const std::string text[kColumns][2] = {
-      {"Fixed", size},
+  const bool has_difference = scene.relation != IntensityRelation::kOther;
+  const std::string moving_window = scene.relation == IntensityRelation::kSame ? "window as fixed"
+                                    : scene.relation == IntensityRelation::kScaled
+                                        ? WindowText(scene.moving_window) + ", matched to fixed"
+                                        : WindowText(scene.moving_window);
+  const auto mean = [](double d) { return absl::StrFormat("fixed \u2212 other, mean %.1f %% of the window", 100 * d); };
+  const std::string contours = "edges of fixed (orange) on ";
+  return {
+      {"Fixed", absl::StrCat(size, "; ", WindowText(scene.fixed_window))},
+      {"Moving, before", absl::StrCat("where its header puts it; ", moving_window)},
       {"Warped", "moving image through T"},
       {"Checkerboard", "fixed and warped"},
-      {"Difference before", absl::StrFormat("mean %.1f %% of the window", 100 * m.before)},
-      {"Difference after", absl::StrFormat("mean %.1f %% of the window", 100 * m.after)},
+      {has_difference ? "Difference before" : "Contours before", has_difference ? mean(m.before) : contours + "moving"},
+      {has_difference ? "Difference after" : "Contours after", has_difference ? mean(m.after) : contours + "warped"},
+      {"Predicted error", options.error ? "expected error, by blocks" : "was not predicted"},
       {"Deformed grid", absl::StrFormat("a line every %g mm", m.step)}};
-  Font title = kTitleFont;
-  for (const auto& lines : text) title.size = std::min(title.size, Fitted(kTitleFont, lines[0], column_width).size);
+}
+
+void DrawTitles(Canvas& canvas, const std::vector<Title>& titles, const Layout& layout) {
   for (int c = 0; c < kColumns; ++c) {
-    const int x = ColumnLeft(c, column_width);
-    canvas.Text(x, kMargin - 2, text[c][0], title, kTitleColor);
-    const Font caption = Fitted(kCaptionFont, text[c][1], column_width);
-    canvas.Text(x, kMargin + 18, text[c][1], caption, kCaptionColor);
+    const int x = ColumnLeft(c, layout);
+    canvas.Text(x, layout.titles_top, titles[c].name, kTitleFont, kTitleColor);
+    double y = layout.titles_top + std::ceil(Canvas::LineHeight(kTitleFont));
+    for (const std::string& line : Wrapped(titles[c].caption, kCaptionFont, layout.column_width, kCaptionLines)) {
+      canvas.Text(x, y, line, kCaptionFont, kCaptionColor);
+      y += layout.line;
+    }
   }
 }
 
 // A bar of the colours of 0 to 1, with a word below each end.
 template <typename ColorAt>
-void DrawBar(Canvas& canvas, int x, int y, int width, const ColorAt& color_at, absl::string_view left,
+void DrawBar(Canvas& canvas, int x, const Layout& layout, const ColorAt& color_at, absl::string_view left,
              absl::string_view right) {
-  constexpr int kBar = 10;
+  const int width = layout.column_width, y = layout.legend_top;
   for (int i = 0; i < width; ++i) canvas.Fill(x + i, y, 1, kBar, color_at((i + 0.5f) / width));
-  const Font font = Fitted(kCaptionFont, absl::StrCat(left, "    ", right), width);
-  canvas.Text(x, y + kBar + 4, left, font, kCaptionColor);
-  canvas.Text(x + width - Canvas::TextWidth(right, font), y + kBar + 4, right, font, kCaptionColor);
+  canvas.Text(x, y + kBar + 2, left, kCaptionFont, kCaptionColor);
+  canvas.Text(x + width - Canvas::TextWidth(right, kCaptionFont), y + kBar + 2, right, kCaptionFont, kCaptionColor);
 }
 
-void DrawLegend(Canvas& canvas, int column_width, int y, const Measures& m) {
-  const auto bar = [&](int column, const auto& color_at, absl::string_view left, absl::string_view right) {
-    DrawBar(canvas, ColumnLeft(column, column_width), y, column_width, color_at, left, right);
+void DrawLegend(Canvas& canvas, const MontageScene& scene, const std::optional<ErrorBlocks>& error, const Measures& m,
+                const Layout& layout) {
+  const auto bar = [&](MontageColumn column, const auto& color_at, absl::string_view left, absl::string_view right) {
+    DrawBar(canvas, ColumnLeft(static_cast<int>(column), layout), layout, color_at, left, right);
   };
-  const auto squares = [](float t) { return t < 0.5f ? kFixedTint : kWarpedTint; };
-  const auto difference = [](float t) { return Diverging(Lifted(2 * t - 1)); };
-  bar(kCheckerboard, squares, "fixed", "warped");
-  bar(kBefore, difference, "moving brighter", "fixed brighter");
-  bar(kAfter, difference, "warped brighter", "fixed brighter");
-  bar(kGrid, Sequential, "0 mm moved", absl::StrFormat("%.1f mm", m.longest));
+  bar(
+      MontageColumn::kCheckerboard, [](float t) { return t < 0.5f ? kFixedTint : kWarpedTint; }, "fixed", "warped");
+  if (scene.relation != IntensityRelation::kOther) {
+    const auto difference = [](float t) { return Diverging(Lifted(2 * t - 1)); };
+    bar(MontageColumn::kBefore, difference, "moving brighter", "fixed brighter");
+    bar(MontageColumn::kAfter, difference, "warped brighter", "fixed brighter");
+  }
+  if (error) {
+    // As bright as it is over a middle grey.
+    const auto over_grey = [](float t) { return Mix(Color{0.3f, 0.3f, 0.31f}, Sequential(t), kErrorShare); };
+    bar(MontageColumn::kError, over_grey, absl::StrFormat("0 mm; limit %g mm", error->limit_mm),
+        absl::StrFormat("%g mm", m.error_scale));
+  }
+  const int grid = ColumnLeft(static_cast<int>(MontageColumn::kGrid), layout);
+  if (m.moves) {
+    bar(MontageColumn::kGrid, Sequential, "0 mm moved", absl::StrFormat("%.1f mm", m.longest));
+  } else {
+    canvas.Text(grid, layout.legend_top + kBar + 2, "nothing moves", kCaptionFont, kCaptionColor);
+  }
 }
 
-// The sides of the patient and the name of the slice.
+// What a patch of the picture means, and the last line.
+void DrawFoot(Canvas& canvas, const MontageOptions& options, const Layout& layout) {
+  const int y = layout.height - kMargin - 2 * layout.line + 2;
+  double x = kMargin + kGutter;
+  const auto swatch = [&](const std::string& text, const auto& color_at) {
+    for (int j = 0; j < 14; ++j)
+      for (int i = 0; i < 22; ++i) canvas.Fill(static_cast<int>(x) + i, y + j, 1, 1, color_at(i, j));
+    canvas.Text(x + 28, y - 1, text, kCaptionFont, kCaptionColor);
+    x += 28 + Canvas::TextWidth(text, kCaptionFont) + 24;
+  };
+  swatch("no source: the moving image does not reach there", [](int i, int j) {
+    return i == 0 || j == 0 || i == 21 || j == 13 ? Color{0.45f, 0.46f, 0.5f} : kEmpty;
+  });
+  ScenePixel unknown;
+  unknown.fixed = 0.4f;
+  unknown.error = std::numeric_limits<float>::quiet_NaN();
+  swatch("error not judged: too little structure", [&](int i, int j) { return ErrorColor(unknown, i, j, 1); });
+  swatch("dotted: the other slices", [](int i, int j) { return j == 7 && i % 4 < 2 ? kCutColor : kPage; });
+  if (options.footer.empty()) return;
+  const double width = layout.width - 2 * kMargin;
+  canvas.Text(kMargin + kGutter, y + layout.line, Wrapped(options.footer, kCaptionFont, width - kGutter, 1)[0],
+              kCaptionFont, kCaptionColor);
+}
+
+// The sides of the patient.
 void DrawLetters(Canvas& canvas, const Plane& p, int left, int top) {
+  if (p.left == 0) return;
   const double line = Canvas::LineHeight(kLetterFont), middle = top + 0.5 * (p.height - line);
-  const double low = top + p.height - line - 2;
   const auto letter = [&](double x, double y, char c, double share) {
     const absl::string_view text(&c, 1);
     canvas.TextOnImage(x - share * Canvas::TextWidth(text, kLetterFont), y, text, kLetterFont, kTitleColor);
@@ -388,14 +379,65 @@ void DrawLetters(Canvas& canvas, const Plane& p, int left, int top) {
   letter(left + 4, middle, p.left, 0);
   letter(left + p.width - 4, middle, p.right, 1);
   letter(left + 0.5 * p.width, top + 2, p.top, 0.5);
-  letter(left + 0.5 * p.width, low, p.bottom, 0.5);
-  const Font name = Fitted(kCaptionFont, p.name, 0.4 * p.width);
-  canvas.TextOnImage(left + 4, top + p.height - Canvas::LineHeight(name) - 2, p.name, name, kTitleColor);
+  letter(left + 0.5 * p.width, top + p.height - line - 2, p.bottom, 0.5);
+}
+
+// Which slice a row shows, beside it.
+void DrawPlace(Canvas& canvas, const Geometry& g, const MontageScene& scene, const Plane& p, int top,
+               const Layout& layout) {
+  std::vector<std::string> lines = {absl::StrFormat("slice %d of %d", p.index + 1, g.size[p.normal])};
+  Vec3d index{(g.size.x - 1) / 2.0, (g.size.y - 1) / 2.0, (g.size.z - 1) / 2.0};
+  index[p.normal] = p.index;
+  const Vec3d at = IndexToPhysical(g)(index);
+  // The axis of the world that the slices are stacked along, nearest.
+  int axis = 0;
+  for (int a = 1; a < 3; ++a)
+    if (std::abs(g.direction[a][p.normal]) > std::abs(g.direction[axis][p.normal])) axis = a;
+  if (p.left != 0) lines.push_back(absl::StrFormat("%c = %.1f mm", "LPS"[axis], at[axis]));
+  if (scene.goes_through_error) lines.emplace_back("at the largest error");
+  if (p.left == 0) lines.emplace_back("no orientation");
+  const double stretch = std::max(p.stretch_across, p.stretch_down);
+  if (stretch > 1.01) {
+    lines.push_back(absl::StrFormat("%s \u00d7%.1f", p.stretch_down >= p.stretch_across ? "height" : "width", stretch));
+  }
+  canvas.Text(kMargin, top, p.name, kTitleFont, kTitleColor);
+  double y = top + std::ceil(Canvas::LineHeight(kTitleFont));
+  for (const std::string& line : lines) {
+    for (const std::string& part : Wrapped(line, kCaptionFont, kGutter - 8, 2)) {
+      canvas.Text(kMargin, y, part, kCaptionFont, kCaptionColor);
+      y += layout.line;
+    }
+  }
+}
+
+void DrawScaleBar(Canvas& canvas, const Plane& p, int left, int top) {
+  const double mm_per_pixel = p.mm / p.stretch_across;
+  double mm = NiceStep(p.width * mm_per_pixel / 5);
+  const int pixels = static_cast<int>(std::lround(mm / mm_per_pixel));
+  if (pixels < 4 || pixels > p.width - 12) return;
+  const std::string text = absl::StrFormat("%g mm", mm);
+  const int y = top + p.height - 8;
+  canvas.Fill(left + 5, y - 1, pixels + 2, 5, Color{});
+  canvas.Fill(left + 6, y, pixels, 3, kTitleColor);
+  canvas.TextOnImage(left + 6, y - Canvas::LineHeight(kCaptionFont) - 1, text, kCaptionFont, kTitleColor);
+}
+
+void DrawCuts(Canvas& canvas, const Geometry& g, const MontageScene& scene, const Plane& p, int left, int top) {
+  for (const Slice& other : scene.slices) {
+    if (other.plane.normal == p.normal) continue;
+    const int at = CutAt(g, p, other.plane);
+    const bool is_column = other.plane.normal == p.across;
+    const int length = is_column ? p.height : p.width;
+    for (int i = 0; i < length; i += 4) {
+      canvas.Fill(left + (is_column ? at : i), top + (is_column ? i : at), is_column ? 1 : 2, is_column ? 2 : 1,
+                  kCutColor);
+    }
+  }
 }
 
 uint8_t ToByte(float v) { return static_cast<uint8_t>(std::lround(255 * std::clamp(v, 0.f, 1.f))); }
 
-Picture DrawPanel(const Slice& slice, int column, const Measures& measures) {
+Picture DrawPanel(const Slice& slice, MontageColumn column, const Measures& measures) {
   Picture panel{slice.plane.width, slice.plane.height, {}};
   panel.pixels.reserve(3 * slice.pixels.size());
   for (int y = 0; y < panel.height; ++y) {
@@ -407,88 +449,47 @@ Picture DrawPanel(const Slice& slice, int column, const Measures& measures) {
   return panel;
 }
 
-void DrawRow(Canvas& canvas, const Slice& slice, int column_width, int top, const Measures& measures) {
-  const int inset = (column_width - slice.plane.width) / 2;
-  for (int column = 0; column < kColumns; ++column) {
-    canvas.Paint(ColumnLeft(column, column_width) + inset, top, DrawPanel(slice, column, measures));
+// The panels of one row, from left to right.
+std::vector<MontagePanel> DrawRow(Canvas& canvas, const Geometry& g, const MontageScene& scene, int row, int top,
+                                  const Measures& measures, const Layout& layout) {
+  const Slice& slice = scene.slices[static_cast<size_t>(row)];
+  const Plane& plane = slice.plane;
+  const int inset = (layout.column_width - plane.width) / 2;
+  std::vector<MontagePanel> panels;
+  for (int c = 0; c < kColumns; ++c) {
+    const auto column = static_cast<MontageColumn>(c);
+    const int left = ColumnLeft(c, layout) + inset;
+    canvas.Paint(left, top, DrawPanel(slice, column, measures));
+    if (column == MontageColumn::kFixed) DrawCuts(canvas, g, scene, plane, left, top);
+    if (column == MontageColumn::kFixed) DrawScaleBar(canvas, plane, left, top);
+    DrawLetters(canvas, plane, left, top);
+    panels.push_back({column, row, left, top, plane.width, plane.height});
   }
-  DrawLetters(canvas, slice.plane, ColumnLeft(kFixed, column_width) + inset, top);
-}
-
-std::vector<Slice> MiddleSlices(const Scene& scene, const Geometry& g, double mm) {
-  const Orientation orientation = OrientationOf(g);
-  if (g.is_2d()) return {Cut(scene, MakePlane(g, orientation, 2, mm))};
-  std::vector<Slice> slices;
-  for (int patient : {2, 1, 0}) {
-    const int* axes = orientation.patient_axis;
-    const int normal = static_cast<int>(std::find(axes, axes + 3, patient) - axes);
-    slices.push_back(Cut(scene, MakePlane(g, orientation, normal, mm)));
-  }
-  return slices;
+  DrawPlace(canvas, g, scene, plane, top, layout);
+  return panels;
 }
 
 }  // namespace
 
-IntensityWindow FindWindow(const std::vector<float>& values) {
-  constexpr size_t kSamples = 1 << 18;
-  std::vector<float> sorted;
-  const size_t step = std::max<size_t>(1, values.size() / kSamples);
-  for (size_t i = 0; i < values.size(); i += step)
-    if (std::isfinite(values[i])) sorted.push_back(values[i]);
-  if (sorted.empty()) return {};
-  std::sort(sorted.begin(), sorted.end());
-  const float low = sorted.front(), high = sorted.back();
-  if (!(high > low)) return {low, std::nextafter(low + 1, std::numeric_limits<float>::infinity())};
-
-  // Background is an end of the range that holds a fifth or more of the voxels.
-  const float band = 0.06f * (high - low);
-  const auto above = std::upper_bound(sorted.begin(), sorted.end(), low + band);
-  const auto below = std::lower_bound(sorted.begin(), sorted.end(), high - band);
-  const size_t enough = sorted.size() / 5;
-  auto first = sorted.begin(), last = sorted.end();
-  if (size_t(above - sorted.begin()) > enough) first = above;
-  if (size_t(sorted.end() - below) > enough) last = below;
-  if (last - first < 16) return {low, high};
-
-  const auto quantile = [&](double q) { return first[static_cast<ptrdiff_t>(q * (last - first - 1))]; };
-  const float median = quantile(0.5);
-  constexpr float kReach = 2.2f;
-  IntensityWindow window{std::max(low, median - kReach * (median - quantile(0.16))),
-                         std::min(high, median + kReach * (quantile(0.84) - median))};
-  if (!(window.high > window.low)) return {low, high};
-  return window;
-}
-
 absl::StatusOr<Picture> RenderMontage(const HostImage& fixed, const HostImage& moving, const HostImage& warped,
-                                      const HostField& field, const MontageOptions& options) {
+                                      const HostField& field, const MontageOptions& options,
+                                      std::vector<MontagePanel>* panels) {
   INTRAWARP_RETURN_IF_ERROR(Check(fixed, moving, warped, field, options));
   const Geometry& g = fixed.geometry;
-  const Scene scene{fixed,
-                    moving,
-                    warped,
-                    field,
-                    FindWindow(fixed.values),
-                    FindWindow(moving.values),
-                    IndexToPhysical(g),
-                    PhysicalToIndex(moving.geometry),
-                    Center(g)};
-  double extent = 0;
-  for (int a = 0; a < (g.is_2d() ? 2 : 3); ++a) extent = std::max(extent, g.size[a] * g.spacing[a]);
-  const std::vector<Slice> slices = MiddleSlices(scene, g, extent / options.panel_pixels);
-  const Measures measures = Measure(slices, extent);
-  int column_width = 0, rows = 0;
-  for (const Slice& slice : slices) {
-    column_width = std::max(column_width, slice.plane.width);
-    rows += slice.plane.height + kGap;
+  const MontageScene scene = MakeScene(fixed, moving, warped, field, options);
+  const Measures measures = Measure(scene, g, options.error);
+  const Layout layout = Arrange(scene, options);
+  Canvas canvas(layout.width, layout.height, kPage);
+  DrawHead(canvas, options, layout);
+  DrawTitles(canvas, TitlesOf(scene, g, options, measures), layout);
+  int top = layout.rows_top;
+  for (int row = 0; row < static_cast<int>(scene.slices.size()); ++row) {
+    const std::vector<MontagePanel> drawn = DrawRow(canvas, g, scene, row, top, measures, layout);
+    if (panels != nullptr) panels->insert(panels->end(), drawn.begin(), drawn.end());
+    top += scene.slices[static_cast<size_t>(row)].plane.height + kGap;
   }
-  int top = kMargin + kHeadroom;
-  Canvas canvas(ColumnLeft(kColumns, column_width) - kGap + kMargin, top + rows + kLegend, kPage);
-  DrawTitles(canvas, column_width, g, measures);
-  for (const Slice& slice : slices) {
-    DrawRow(canvas, slice, column_width, top, measures);
-    top += slice.plane.height + kGap;
-  }
-  DrawLegend(canvas, column_width, top, measures);
+  DrawLegend(canvas, scene, options.error, measures, layout);
+  DrawFoot(canvas, options, layout);
   return canvas.Finish();
 }
 

@@ -637,6 +637,7 @@ absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes)
   HostVolume volume;
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixel_type, PixelTypeOf(h));
   INTRAWARP_ASSIGN_OR_RETURN(volume.geometry, GeometryOf(h, dims));
+  volume.has_orientation = h.sform_code > 0 || h.qform_code > 0;
   INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &volume.rescale_slope, &volume.rescale_intercept));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(volume.geometry, 1, volume.pixel_type, max_bytes));
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixels, ReadVoxelsOf(file, count, volume.pixel_type));

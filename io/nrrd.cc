@@ -518,6 +518,7 @@ absl::StatusOr<HostVolume> ReadNrrd(const std::string& path, int64_t max_bytes) 
   HostVolume volume;
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixel_type, TypeOf(header));
   INTRAWARP_ASSIGN_OR_RETURN(volume.geometry, GeometryOf(header, axes, space));
+  volume.has_orientation = header.Has("space");
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(volume.geometry, 1, volume.pixel_type, max_bytes));
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixels, ReadAll(path, header, volume.pixel_type, count));
   return volume;

@@ -20,6 +20,8 @@ struct HostVolume {
   double rescale_slope = 1;
   double rescale_intercept = 0;
   std::vector<uint8_t> pixels;  // geometry.voxels() * BytesPerPixel(pixel_type) bytes
+  // False for a file that states none: its axes are then taken as LPS, which is a guess.
+  bool has_orientation = true;
 };
 
 // Displacements T(p) - p at the voxel centres, x y z interleaved, LPS mm.

@@ -290,7 +290,8 @@ absl::Status CheckSubjects(const std::vector<Candidate>& candidates, const std::
 absl::StatusOr<size_t> ChooseOnly(const Scan& scan) {
   if (scan.candidates.size() == 1) return 0;
   if (scan.candidates.empty()) {
-    if (scan.counts.not_images == 0) return absl::NotFoundError("file: there is no DICOM");
+    if (scan.counts.not_images == 0)
+      return absl::NotFoundError("file: there is no DICOM: the folder is empty, or holds files of other kinds");
     return absl::InvalidArgumentError("file: holds no image");
   }
   std::vector<size_t> all(scan.candidates.size());
