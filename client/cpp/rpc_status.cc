@@ -3,11 +3,13 @@
 
 #include <grpcpp/support/status.h>
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/transport_message.h"
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
 
@@ -105,11 +107,30 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (!has_details) {
     const bool unknown_method =
         status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty();
-    return absl::Status(Canonical(status.error_code()),
-                        unknown_method ? "the server does not have this call" : status.error_message());
+    if (unknown_method) return absl::UnimplementedError("the server does not have this call");
+    const absl::StatusCode code = Canonical(status.error_code());
+    // A proxy or a server of another kind answers UNIMPLEMENTED.
+    const bool is_transports = code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kUnknown ||
+                               code == absl::StatusCode::kUnimplemented;
+    return absl::Status(code, is_transports ? PlainTransportMessage(status.error_message()) : status.error_message());
   }
   if (details.message().empty()) details.set_message(status.error_message());
   return FromRpcStatus(details);
+}
+
+std::optional<std::chrono::milliseconds> RetryDelayOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRpcStatusPayload);
+  google::rpc::Status details;
+  if (!payload || !details.ParseFromString(std::string(*payload))) return std::nullopt;
+  google::rpc::RetryInfo retry;
+  for (const auto& detail : details.details()) {
+    if (!detail.UnpackTo(&retry)) continue;
+    const google::protobuf::Duration& delay = retry.retry_delay();
+    // Far beyond what anybody waits; a sum of milliseconds must not overflow.
+    const int64_t seconds = std::clamp<int64_t>(delay.seconds(), 0, 1000000);
+    return std::chrono::milliseconds(1000 * seconds + std::clamp(delay.nanos(), 0, 999999999) / 1000000);
+  }
+  return std::nullopt;
 }
 
 std::string ReasonOf(const absl::Status& status) {

@@ -4,6 +4,8 @@
 #ifndef INTRAWARP_CLIENT_CPP_RPC_STATUS_H_
 #define INTRAWARP_CLIENT_CPP_RPC_STATUS_H_
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,6 +24,9 @@ inline constexpr char kRpcStatusPayload[] = "type.googleapis.com/google.rpc.Stat
 // again: "spacing: must be above 0 (header.geometry.spacing) [INVALID_GEOMETRY]".
 absl::Status FromRpcStatus(const google::rpc::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// After which time the server says that a repetition may succeed (google.rpc.RetryInfo); nothing where it says none.
+std::optional<std::chrono::milliseconds> RetryDelayOf(const absl::Status& status);
 
 // The reason that the server gave, "" where it gave none: the status then comes from the transport, a proxy, or the
 // client itself.

@@ -97,5 +97,22 @@ TEST(RpcStatusTest, DetailsThatAreRubbishAreIgnored) {
   EXPECT_EQ(FromRpcStatus(MakeStatus(99, "odd")).code(), absl::StatusCode::kUnknown);
 }
 
+TEST(RpcStatusTest, TheDelayOfARetryIsReadFromAnyServer) {
+  const auto delay = [](int64_t seconds, int32_t nanos) {
+    google::rpc::Status proto = MakeStatus(14, "the device does not come back");
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(seconds);
+    retry.mutable_retry_delay()->set_nanos(nanos);
+    proto.add_details()->PackFrom(retry);
+    return RetryDelayOf(FromRpcStatus(proto));
+  };
+  EXPECT_EQ(delay(5, 0), std::chrono::milliseconds(5000));
+  EXPECT_EQ(delay(0, 250000000), std::chrono::milliseconds(250));
+  EXPECT_EQ(delay(-5, -1), std::chrono::milliseconds(0));
+  EXPECT_EQ(delay(int64_t{1} << 62, 0), std::chrono::milliseconds(1000000000));
+  EXPECT_EQ(RetryDelayOf(FromRpcStatus(MakeStatus(14, "gone"))), std::nullopt);
+  EXPECT_EQ(RetryDelayOf(absl::UnavailableError("gone")), std::nullopt);
+}
+
 }  // namespace
 }  // namespace intrawarp::client
