@@ -69,6 +69,13 @@ std::vector<Command> BenchCommands();
 absl::Status UsageError(absl::Status status);
 bool IsUsageError(const absl::Status& status);
 
+// Marks an error as a result that --require_ok does not take (exit status 3). OK stays OK.
+absl::Status NotOkError(absl::Status status);
+bool IsNotOkError(const absl::Status& status);
+
+// "CODE: cause" on one line, whatever a server or a file name put into the message.
+std::string ErrorText(const absl::Status& status);
+
 }  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_COMMAND_H_

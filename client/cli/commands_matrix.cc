@@ -6,6 +6,7 @@
 #include "client/cli/command.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
@@ -25,9 +26,13 @@ absl::Status Put(const ParsedFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status List(const ParsedFlags&, Session& session) {
+absl::Status List(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::SparseMatrix> matrices,
                              session.client().ListSparseMatrices(session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(ListToJson(matrices));
+    return absl::OkStatus();
+  }
   for (const v1::SparseMatrix& matrix : matrices) {
     const v1::SparseMatrixShape& shape = matrix.shape();
     std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes%s\n", ShownMatrixNames(matrix.name()).c_str(),
@@ -198,7 +203,7 @@ std::vector<Command> MatrixCommands() {
        .run = Put},
       {.name = "matrix list",
        .summary = "list resident matrices: name, size, entries, type of the values, device memory, owner",
-       .syntax = {},
+       .syntax = {.flags = {JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = List},
       {.name = "matrix get",

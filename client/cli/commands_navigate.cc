@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp navigate: a folder of frames against a resident volume.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +26,7 @@
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
 #include "client/cli/report_json.h"
+#include "client/cli/verdict.h"
 #include "client/cpp/routed_session.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
@@ -198,11 +202,13 @@ class Navigation {
     int64_t sent = 0;
     for (size_t i = 0; i < paths_.size(); ++i) {
       if (IsKnown(i)) continue;
-      const absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(paths_[i]);
+      absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(paths_[i]);
       if (!volume.ok()) {
         SetOutcome(i, {volume.status(), {}});
         continue;
       }
+      AssumeOrientation(session_.assumed_orientation(), &*volume);
+      if (!std::exchange(is_orientation_told_, true)) session_.TellOrientation(paths_[i], *volume);
       if (!WaitForTurn(begin, sent++)) return;
       client::Frame frame;
       frame.number = NumberFor(i);
@@ -282,7 +288,8 @@ class Navigation {
   client::Transfers transfers_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
   bool asks_coarse_ = false;
-  double rate_hz_ = 0;  // 0: as fast as the server takes them
+  bool is_orientation_told_ = false;  // of the first frame: the others are like it
+  double rate_hz_ = 0;                // 0: as fast as the server takes them
   std::optional<v1::Session> closed_;
   std::mutex mutex_;  // guards what follows
   std::vector<FrameOutcome> outcomes_;
@@ -297,18 +304,36 @@ void TellTransfers(const client::Transfers& transfers) {
                static_cast<int>(transfers.fields_shared), static_cast<int>(transfers.fields_in_chunks));
 }
 
-std::string ErrorText(const absl::Status& status) {
-  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
-}
-
 std::string OutcomeText(const FrameOutcome& outcome) {
   if (outcome.is_superseded) return absl::StrCat("superseded\t", outcome.status.message());
   if (!outcome.status.ok()) return absl::StrCat("failed\t", ErrorText(outcome.status));
-  const bool ok = outcome.report.verdict() == v1::VERDICT_OK;
-  return absl::StrFormat(
-      "%s\t%.1f ms\t%s", ok ? "ok" : "review", outcome.report.latency().total_ms(),
-      absl::StrJoin(outcome.report.reasons(), ", ",
-                    [](std::string* out, const v1::VerdictReason& reason) { absl::StrAppend(out, reason.message()); }));
+  return absl::StrFormat("%s\t%.1f ms\t%s\t%s", IsOk(outcome.report) ? "ok" : "review",
+                         outcome.report.latency().total_ms(), absl::StrJoin(ReasonTexts(outcome.report), "; "),
+                         ExpectedErrorText(outcome.report));
+}
+
+// Scripts know the columns; people need their names.
+void PrintFrames(const Navigation& navigation) {
+  if (isatty(STDOUT_FILENO) == 1) std::puts("FRAME\tVERDICT\tLATENCY\tREASONS\tEXPECTED ERROR");
+  for (size_t i = 0; i < navigation.paths().size(); ++i) {
+    std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
+  }
+}
+
+// For --require_ok: the first frame that is not ok, and how many are not. What failed is told as a failure.
+absl::Status CheckVerdicts(const ParsedFlags& flags, const Navigation& navigation) {
+  if (!flags.Has("require_ok")) return absl::OkStatus();
+  std::string first;
+  int count = 0;
+  for (size_t i = 0; i < navigation.paths().size(); ++i) {
+    const FrameOutcome& outcome = navigation.outcomes()[i];
+    if (!outcome.status.ok() || IsOk(outcome.report)) continue;
+    if (count++ == 0) first = FileName(navigation.paths()[i]);
+  }
+  if (count == 0) return absl::OkStatus();
+  return NotOkError(absl::FailedPreconditionError(
+      absl::StrCat("the verdict of ", count, " of ", navigation.paths().size(), " frames is not ok, the first ", first,
+                   ", and --require_ok takes ok alone")));
 }
 
 absl::Status WriteReport(const Navigation& navigation, const std::string& method, const std::string& out) {
@@ -453,23 +478,24 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   const bool recovers = session.servers().has_several() || !session.routing_key().empty();
   if (streamed.ok()) streamed = navigation.Run(routed, config, recovers);
   const absl::Status deleted = inputs.DeleteAll(routed.address());
-  for (size_t i = 0; i < navigation.paths().size(); ++i) {
-    std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
-  }
+  PrintFrames(navigation);
   if (flags.Has("shared_memory")) TellTransfers(navigation.transfers());
   const absl::Status reported = WriteReport(navigation, registration->method, flags.String("report"));
   const absl::Status summed_up = WriteSessionReport(navigation, flags.String("session_report"));
   for (const absl::Status& status : {streamed, FailedFrames(navigation), reported, summed_up, deleted}) {
     INTRAWARP_RETURN_IF_ERROR(status);
   }
-  return absl::OkStatus();
+  return CheckVerdicts(flags, navigation);
 }
 
 std::vector<FlagSpec> NavigateFlagSpecs() {
   std::vector<FlagSpec> specs = {
       {.name = "fixed", .placeholder = "X", .help = "the resident volume; frames are the moving images"},
       {.name = "moving", .placeholder = "X", .help = "the resident volume; frames are the fixed images"},
-      {.name = "frames", .placeholder = "DIR", .help = "every volume in it, in name order", .required = true},
+      {.name = "frames",
+       .placeholder = "DIR",
+       .help = "every volume in it, in the order of names (f8 before f16)",
+       .required = true},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
       {.name = "coarse_field",
        .type = FlagType::kSwitch,
@@ -498,6 +524,8 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
        .help = "frames and fields through memory that a server on this host shares"},
       {.name = "session", .placeholder = "ID", .help = "the session's name; it is resumed when the connection breaks"},
       {.name = "session_report", .placeholder = "OUT.json", .help = "the session's counts and latency percentiles"},
+      RequireOkFlagSpec(),
+      OrientationFlagSpec(),
   };
   for (FlagSpec& spec : RegistrationFlagSpecs()) specs.push_back(std::move(spec));
   for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
@@ -507,18 +535,20 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
 }  // namespace
 
 std::vector<Command> NavigateCommands() {
-  return {{.name = "navigate",
-           .summary = "register a stream of frames to a resident volume, each from the last good result",
-           .syntax = {.flags = NavigateFlagSpecs()},
-           .reach = Reach::kOwn,
-           .run = Navigate,
-           .notes =
-               "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
-               "good result; the exit status is then 1. Without --method the server chooses by the first frame.\n"
-               "A frame that --latest supersedes is no failure. With several servers (or --routing_key) a session\n"
-               "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
-               "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"
-               "a line on stderr says how many frames and fields went through it, and how many in chunks.\n"}};
+  return {
+      {.name = "navigate",
+       .summary = "register a stream of frames to a resident volume, each from the last good result",
+       .syntax = {.flags = NavigateFlagSpecs()},
+       .reach = Reach::kOwn,
+       .run = Navigate,
+       .notes =
+           "Prints one line a frame: name, verdict, latency, reasons, expected error; a terminal shows these names.\n"
+           "A frame that fails is reported, and the next one starts from the last good result; the exit status is\n"
+           "then 1. Without --method the server chooses by the first frame.\n"
+           "A frame that --latest supersedes is no failure. With several servers (or --routing_key) a session\n"
+           "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
+           "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"
+           "a line on stderr says how many frames and fields went through it, and how many in chunks.\n"}};
 }
 
 }  // namespace intrawarp::cli

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/message_json.h"
 #include "client/cli/session.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
@@ -68,9 +69,13 @@ std::string NameIn(const ParsedFlags& flags) {
   return absl::StartsWith(name, "operations/") ? name : absl::StrCat("operations/", name);
 }
 
-absl::Status List(const ParsedFlags&, Session& session) {
+absl::Status List(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Operation> operations,
                              session.client().ListOperations(session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(ListToJson(operations));
+    return absl::OkStatus();
+  }
   for (const v1::Operation& operation : operations) std::printf("%s\n", Row(operation).c_str());
   return absl::OkStatus();
 }
@@ -78,6 +83,10 @@ absl::Status List(const ParsedFlags&, Session& session) {
 absl::Status Get(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
                              session.client().GetOperation(NameIn(flags), session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(MessageToJson(operation));
+    return absl::OkStatus();
+  }
   std::printf("%s\n", Row(operation).c_str());
   return absl::OkStatus();
 }
@@ -106,12 +115,12 @@ std::vector<Command> OperationCommands() {
   return {
       {.name = "operation list",
        .summary = "list operations: name, kind, state, begin, expiry, progress or results or error, owner",
-       .syntax = {},
+       .syntax = {.flags = {JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = List},
       {.name = "operation get",
        .summary = "show an operation",
-       .syntax = {.flags = {}, .positionals = {"ID"}},
+       .syntax = {.flags = {JsonFlagSpec()}, .positionals = {"ID"}},
        .run = Get},
       {.name = "operation wait",
        .summary = "wait for an operation to end; prints what it made",

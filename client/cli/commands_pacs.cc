@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "client/cpp/rpc_status.h"
 #include "client/cpp/uuid.h"
@@ -39,8 +40,12 @@ const char* ProtocolText(v1::RemoteProtocol protocol) {
   }
 }
 
-absl::Status Remotes(const ParsedFlags&, Session& session) {
+absl::Status Remotes(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Remote> remotes, session.client().ListRemotes(session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(ListToJson(remotes));
+    return absl::OkStatus();
+  }
   for (const v1::Remote& remote : remotes) {
     std::printf("%s\t%s\t%s\t%s\n", remote.name().c_str(), ProtocolText(remote.protocol()),
                 remote.tls() ? "tls" : "plain", remote.shows_patients() ? "patients" : "no patients");
@@ -181,7 +186,7 @@ std::vector<Command> PacsCommands() {
   return {
       {.name = "pacs remotes",
        .summary = "list the archives that series can be imported from",
-       .syntax = {},
+       .syntax = {.flags = {JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = Remotes},
       {.name = "pacs echo",

@@ -43,9 +43,19 @@ absl::Status SetSize(const ParsedFlags& flags, Int3* size) {
   return absl::OkStatus();
 }
 
+// Fewer voxels are larger ones: the anatomy, and with it the amplitude that it takes, stay. A slice is as thick as
+// before.
+void SetSpacing(const Int3& size, phantom::PhantomOptions* options) {
+  const phantom::PhantomOptions whole;
+  for (int a = 0; a < (size.z == 1 ? 2 : 3); ++a) {
+    options->spacing[a] = whole.spacing[a] * whole.size[a] / size[a];
+  }
+}
+
 absl::StatusOr<phantom::PhantomOptions> ParseOptions(const ParsedFlags& flags) {
   phantom::PhantomOptions options;
   INTRAWARP_RETURN_IF_ERROR(SetSize(flags, &options.size));
+  SetSpacing(options.size, &options);
   if (flags.Has("spacing")) {
     INTRAWARP_ASSIGN_OR_RETURN(const auto triple, ParseTriple(flags, "spacing"));
     options.spacing = {triple[0], triple[1], triple[2]};
@@ -96,7 +106,9 @@ std::vector<Command> PhantomCommands() {
        .syntax =
            {.flags = {{.name = "out", .placeholder = "DIR", .help = "where the files go", .required = true},
                       {.name = "size", .placeholder = "NXxNYxNZ", .help = "voxels; default 160x160x120; NZ 1: a slice"},
-                      {.name = "spacing", .placeholder = "DXxDYxDZ", .help = "mm between voxels; default 2x2x2"},
+                      {.name = "spacing",
+                       .placeholder = "DXxDYxDZ",
+                       .help = "mm between voxels; default: a field of view of 320x320x240 mm, 2x2x2 for 160x160x120"},
                       {.name = "seed",
                        .type = FlagType::kInteger,
                        .placeholder = "N",

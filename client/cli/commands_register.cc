@@ -8,17 +8,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/cli/command.h"
 #include "client/cli/control_grid.h"
 #include "client/cli/dicom_files.h"
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
+#include "client/cli/outputs.h"
+#include "client/cli/progress_bar.h"
+#include "client/cli/registration_cost.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
 #include "client/cli/registration_montage.h"
 #include "client/cli/report_document.h"
 #include "client/cli/report_json.h"
+#include "client/cli/verdict.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/derived_series.h"
 #include "io/dicom/report_object.h"
@@ -35,10 +40,8 @@ struct Outcome {
   v1::RegisterResult result;
   client::GridData field;
   client::GridData warped;
-  // For the montage alone.
-  client::GridData whole_field;
-  io::HostImage fixed;
-  io::HostImage moving;
+  // For the montage alone, which takes the warped image last.
+  MontageInputs montage;
   // For DICOM outputs alone.
   std::optional<DicomPair> series;
 };
@@ -49,17 +52,8 @@ bool WantsDicom(const ParsedFlags& flags) {
 }
 bool WantsMontage(const ParsedFlags& flags) { return flags.Has("montage") || flags.Has("dicom_report"); }
 
-void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
-  const bool is_named = p.stage() >= 0 && p.stage() < options.stages_size();
-  // Without stages the server chooses: an affine one and ffd.
-  const std::string chosen = p.stage() == 0 ? "affine" : "ffd";
-  line->Show(absl::StrFormat("%s: level %d of %d, iteration %d, value %.6g",
-                             is_named ? MethodOf(options.stages(p.stage())) : chosen, p.level() + 1, p.levels(),
-                             p.iteration(), p.value()));
-}
-
 absl::Status AskForErrors(const ParsedFlags& flags, v1::RegistrationOptions* options) {
-  if (flags.Has("error_map")) options->mutable_error()->set_map(true);
+  if (flags.Has("error_map") || WantsMontage(flags)) options->mutable_error()->set_map(true);
   if (!flags.Has("error_at")) return absl::OkStatus();
   const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.String("error_at"));
   if (!points.ok()) return Annotate(points.status(), flags.String("error_at"));
@@ -79,17 +73,52 @@ absl::StatusOr<v1::RegisterRequest> MakeRequest(const ParsedFlags& flags, const 
   return request;
 }
 
+// Where the volume cannot be asked for, nothing is told: the call that needs it says why.
+std::optional<Geometry> GeometryOf(const std::string& volume, Session& session) {
+  const absl::StatusOr<v1::Volume> found = session.client().GetVolume(volume, session.call());
+  if (!found.ok()) return std::nullopt;
+  const absl::StatusOr<Geometry> geometry = GeometryFromProto(found->geometry());
+  return geometry.ok() ? std::optional(*geometry) : std::nullopt;
+}
+
+// What auto is about to cost on a CPU.
+void TellCost(const v1::RegisterRequest& request, Session& session) {
+  const std::optional<Geometry> fixed = GeometryOf(request.fixed(), session);
+  if (!fixed) return;
+  const absl::StatusOr<v1::ServerInfo> server = session.client().GetServerInfo(session.call());
+  const std::string line = server.ok() ? CostLine(*server, *fixed) : "";
+  if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+// A start that is not where the headers put the images is worth a word: a wrong header looks like that.
+void TellStart(const v1::Report& report, const std::string& fixed_volume, Session& session) {
+  if (report.starts().empty() || report.starts(0).kind() != v1::START_KIND_CENTER_OF_MASS) return;
+  const std::optional<Geometry> fixed = GeometryOf(fixed_volume, session);
+  const absl::StatusOr<AffineMap> map = AffineMapFromProto(report.starts(0).end());
+  if (!fixed || !map.ok()) return;
+  const Vec3d center = Center(*fixed), moved = (*map)(center)-center;
+  std::fprintf(stderr, "start: the centres of mass, %.3g mm from where the headers put the images\n",
+               std::sqrt(Dot(moved, moved)));
+}
+
 absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
                                  const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
                                  Outcome* outcome) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
   if (flags.Has("field")) *request.mutable_field() = field;
-  ProgressLine line;
-  INTRAWARP_ASSIGN_OR_RETURN(
-      outcome->result,
-      session.client().Register(
-          request, [&](const v1::Progress& progress) { ShowProgress(request.options(), progress, &line); },
-          client::SinkInto(&outcome->field), session.call()));
+  if (registration.options.stages().empty()) TellCost(request, session);
+  INTRAWARP_RETURN_IF_ERROR(session.Retrying([&]() -> absl::Status {
+    ProgressBar bar;
+    INTRAWARP_ASSIGN_OR_RETURN(outcome->result, session.client().Register(
+                                                    request,
+                                                    [&](const v1::Progress& progress) {
+                                                      bar.Update(RegistrationFraction(request.options(), progress),
+                                                                 RegistrationStep(request.options(), progress));
+                                                    },
+                                                    client::SinkInto(&outcome->field), session.call()));
+    return absl::OkStatus();
+  }));
+  TellStart(outcome->result.report(), request.fixed(), session);
   return absl::OkStatus();
 }
 
@@ -118,34 +147,48 @@ absl::Status WriteVelocityOf(const std::string& transform, const std::string& ou
   return WriteFieldFile(out, header.encoding(), header.affine(), velocity);
 }
 
-// What the network is still needed for, before the uploaded volumes are deleted.
-absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome) {
-  if (flags.Has("warped") || WantsMontage(flags)) {
-    const double fill = WantsDicomSeries(flags) ? io::DerivedFill(outcome->series->moving) : 0;
-    INTRAWARP_RETURN_IF_ERROR(
-        WarpMoving(flags, outcome->result.transform(), fill, session, temporaries, &outcome->warped));
-  }
-  if (flags.Has("registration")) {
-    INTRAWARP_RETURN_IF_ERROR(WriteRegistrationFile(outcome->result.transform(), flags.String("registration"), flags,
-                                                    *outcome->series, session));
-  }
-  if (flags.Has("grid")) {
-    INTRAWARP_RETURN_IF_ERROR(WriteControlGrid(outcome->result.transform(), flags.String("grid"), session));
-  }
-  if (flags.Has("velocity")) {
-    INTRAWARP_RETURN_IF_ERROR(WriteVelocityOf(outcome->result.transform(), flags.String("velocity"), session));
-  }
-  if (!WantsMontage(flags)) return absl::OkStatus();
+// The images and the field that a picture needs beside the warped image.
+absl::Status FetchForMontage(const ParsedFlags& flags, Session& session, Outcome* outcome) {
   INTRAWARP_RETURN_IF_ERROR(
-      FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, session, &outcome->whole_field)
+      FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, session, &outcome->montage.field)
           .status());
-  INTRAWARP_ASSIGN_OR_RETURN(outcome->fixed, FetchImage(flags.String("fixed"), session));
-  INTRAWARP_ASSIGN_OR_RETURN(outcome->moving, FetchImage(flags.String("moving"), session));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.fixed, FetchImage(flags.String("fixed"), session));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.moving, FetchImage(flags.String("moving"), session));
   return absl::OkStatus();
 }
 
-absl::Status WriteReport(const Outcome& outcome, const std::string& method, const std::string& out) {
-  return Annotate(io::WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
+// What the network is still needed for, before the uploaded volumes are deleted.
+void FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome,
+                  Outputs* outputs) {
+  const std::string& transform = outcome->result.transform();
+  outputs->Make({"warped", "montage", "dicom_report"}, [&] {
+    const double fill = WantsDicomSeries(flags) ? io::DerivedFill(outcome->series->moving) : 0;
+    return WarpMoving(flags, transform, fill, session, temporaries, &outcome->warped);
+  });
+  outputs->Make({"registration"}, [&] {
+    return WriteRegistrationFile(transform, flags.String("registration"), flags, *outcome->series, session);
+  });
+  outputs->Make({"grid"}, [&] { return WriteControlGrid(transform, flags.String("grid"), session); });
+  outputs->Make({"velocity"}, [&] { return WriteVelocityOf(transform, flags.String("velocity"), session); });
+  outputs->Make({"montage", "dicom_report"}, [&] { return FetchForMontage(flags, session, outcome); });
+}
+
+// The images, masks and the start as the command line names them.
+ReportRecord RecordOf(const ParsedFlags& flags, const Outcome& outcome) {
+  ReportRecord record;
+  record.transform = outcome.result.transform();
+  for (const char* name : {"fixed", "moving", "fixed_mask", "moving_mask", "initial"}) {
+    if (flags.Has(name)) record.inputs[name] = flags.String(name);
+  }
+  record.command_line = {"register"};
+  for (const std::string& argument : flags.arguments()) record.command_line.push_back(argument);
+  return record;
+}
+
+absl::Status WriteReport(const ParsedFlags& flags, const Outcome& outcome, const std::string& method) {
+  const std::string out = flags.String("report");
+  const Json report = ReportToJson(method, outcome.result.report(), RecordOf(flags, outcome));
+  return Annotate(io::WriteSmallFile(out, JsonText(report)), out);
 }
 
 absl::Status WriteErrorMap(const v1::Report& report, const std::string& out) {
@@ -175,12 +218,6 @@ absl::Status WriteErrorsAt(const v1::Report& report, const v1::ErrorRequest& ask
   return Annotate(io::WriteSmallFile(out, text), out);
 }
 
-absl::Status WriteErrors(const ParsedFlags& flags, const v1::Report& report) {
-  if (flags.Has("error_map")) INTRAWARP_RETURN_IF_ERROR(WriteErrorMap(report, flags.String("error_map")));
-  if (!flags.Has("error_at")) return absl::OkStatus();
-  return WriteErrorsAt(report, report.options().error(), flags.String("error_out"));
-}
-
 absl::Status WriteWarped(const std::string& out, const Outcome& outcome) {
   if (IsFolderOutput(out)) return WriteDerivedFolder(out, outcome.warped, *outcome.series);
   return Annotate(io::WriteVolumeFile(out, outcome.warped.geometry, outcome.warped.values.data()), out);
@@ -197,28 +234,58 @@ absl::Status WriteDicomReport(const std::string& method, const std::string& out,
                   out);
 }
 
-absl::Status WriteOutputs(const ParsedFlags& flags, const std::string& method, v1::FieldEncoding encoding,
-                          Outcome outcome) {
-  if (flags.Has("field")) {
-    INTRAWARP_RETURN_IF_ERROR(
-        WriteFieldFile(flags.String("field"), encoding, outcome.result.report().affine(), outcome.field));
-  }
-  if (flags.Has("warped")) INTRAWARP_RETURN_IF_ERROR(WriteWarped(flags.String("warped"), outcome));
-  if (!WantsMontage(flags)) return absl::OkStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(
-      const io::Picture montage,
-      RenderRegistration(outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)));
-  if (flags.Has("montage")) {
-    INTRAWARP_RETURN_IF_ERROR(Annotate(io::WritePng(flags.String("montage"), montage), flags.String("montage")));
-  }
-  if (!flags.Has("dicom_report")) return absl::OkStatus();
-  return WriteDicomReport(method, flags.String("dicom_report"), montage, outcome);
+// What the report alone gives: without a server, and before anything else can fail.
+void WriteReports(const ParsedFlags& flags, const std::string& method, const Outcome& outcome, Outputs* outputs) {
+  const v1::Report& report = outcome.result.report();
+  outputs->Make({"report"}, [&] { return WriteReport(flags, outcome, method); });
+  outputs->Make({"error_map"}, [&] { return WriteErrorMap(report, flags.String("error_map")); });
+  outputs->Make({"error_out"},
+                [&] { return WriteErrorsAt(report, report.options().error(), flags.String("error_out")); });
+}
+
+void WriteOutputs(const ParsedFlags& flags, const std::string& method, v1::FieldEncoding encoding, Outcome* outcome,
+                  Outputs* outputs) {
+  outputs->Make({"field"}, [&] {
+    return WriteFieldFile(flags.String("field"), encoding, outcome->result.report().affine(), outcome->field);
+  });
+  outputs->Make({"warped"}, [&] { return WriteWarped(flags.String("warped"), *outcome); });
+  io::Picture montage;
+  outputs->Make({"montage", "dicom_report"}, [&]() -> absl::Status {
+    outcome->montage.warped = std::move(outcome->warped);
+    INTRAWARP_ASSIGN_OR_RETURN(montage,
+                               RenderRegistration(std::move(outcome->montage), method, outcome->result.report()));
+    return absl::OkStatus();
+  });
+  outputs->Make({"montage"}, [&] {
+    const std::string out = flags.String("montage");
+    return Annotate(io::WritePng(out, montage), out);
+  });
+  outputs->Make({"dicom_report"},
+                [&] { return WriteDicomReport(method, flags.String("dicom_report"), montage, *outcome); });
 }
 
 std::vector<std::string> WarpedSuffixes() {
   std::vector<std::string> suffixes = io::GridSuffixes();
   suffixes.emplace_back("/");
   return suffixes;
+}
+
+// LPS mm, from --montage_at.
+absl::StatusOr<std::optional<Vec3d>> MontagePlace(const ParsedFlags& flags) {
+  if (!flags.Has("montage_at")) return std::optional<Vec3d>();
+  const auto wrong = [](const char* what) {
+    return UsageError(absl::InvalidArgumentError(absl::StrCat("--montage_at: ", what)));
+  };
+  if (!WantsMontage(flags)) return wrong("only --montage and --dicom_report use it");
+  const std::vector<std::string> words = absl::StrSplit(flags.String("montage_at"), ',');
+  if (words.size() != 3) return wrong("must be X,Y,Z, LPS mm");
+  Vec3d place;
+  for (int a = 0; a < 3; ++a) {
+    const absl::StatusOr<double> number = io::ParseFinite(words[static_cast<size_t>(a)]);
+    if (!number.ok()) return wrong("must be X,Y,Z, LPS mm");
+    place[a] = *number;
+  }
+  return std::optional(place);
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
@@ -252,6 +319,23 @@ void ShowChoice(const v1::Report& report) {
   if (report.has_choice() && isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s\n", report.choice().text().c_str());
 }
 
+// Whether stderr is a terminal or not: whoever uses the result has to know.
+void TellVerdict(const v1::Report& report) {
+  const std::string line = VerdictLine(report);
+  if (!ShowsColor()) {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  } else {
+    std::fprintf(stderr, "\033[%sm%s\033[0m\n", IsOk(report) ? "32" : "1;33", line.c_str());
+  }
+}
+
+// For --require_ok.
+absl::Status CheckVerdict(const ParsedFlags& flags, const v1::Report& report) {
+  if (!flags.Has("require_ok") || IsOk(report)) return absl::OkStatus();
+  return NotOkError(absl::FailedPreconditionError(
+      absl::StrCat("the verdict is ", VerdictWord(report), ", and --require_ok takes ok alone")));
+}
+
 void PrintName(const v1::RegisterResult& result) {
   std::printf("%s\n", result.transform().c_str());
   std::fflush(stdout);
@@ -264,7 +348,7 @@ absl::Status CheckDetach(const ParsedFlags& flags) {
   }
   if (!flags.Has("detach")) return absl::OkStatus();
   for (const char* output : {"field", "grid", "velocity", "warped", "registration", "dicom_report", "report",
-                             "error_map", "error_out", "montage"}) {
+                             "error_map", "error_out", "montage", "require_ok"}) {
     if (flags.Has(output)) {
       return UsageError(absl::InvalidArgumentError(absl::StrCat("--", output, ": --detach does not wait for it")));
     }
@@ -301,6 +385,7 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   }
 
   Outcome outcome;
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.montage.at, MontagePlace(flags));
   if (WantsDicom(flags)) {
     INTRAWARP_ASSIGN_OR_RETURN(outcome.series, DicomSeries(flags, "fixed", "moving"));
     if (WantsDicomSeries(flags)) INTRAWARP_RETURN_IF_ERROR(io::CheckDerivable(outcome.series->moving));
@@ -309,17 +394,23 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
   // A server that fails from here on loses the transform, and another one makes it again.
   const bool is_final = !session.servers().has_several();
+  const v1::Report& report = outcome.result.report();
   if (is_final) PrintName(outcome.result);
-  ShowChoice(outcome.result.report());
-  if (flags.Has("report")) {
-    INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
-  }
-  INTRAWARP_RETURN_IF_ERROR(WriteErrors(flags, outcome.result.report()));
-  INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
+  ShowChoice(report);
+  TellVerdict(report);
+  Outputs outputs(flags, session);
+  WriteReports(flags, registration->method, outcome, &outputs);
+  FetchOutputs(flags, session, temporaries, &outcome, &outputs);
+  INTRAWARP_RETURN_IF_ERROR(outputs.server_fault());
   if (!is_final) PrintName(outcome.result);
   const absl::Status deleted = temporaries.DeleteAll();
-  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, registration->method, field->encoding(), std::move(outcome)));
-  return deleted;
+  const std::string name = outcome.result.transform();
+  const absl::Status verdict = CheckVerdict(flags, report);
+  WriteOutputs(flags, registration->method, field->encoding(), &outcome, &outputs);
+  INTRAWARP_RETURN_IF_ERROR(outputs.Finish(
+      absl::StrCat(name, " was made, and while the server keeps it, warp and transform get or show give the rest")));
+  INTRAWARP_RETURN_IF_ERROR(deleted);
+  return verdict;
 }
 
 std::vector<FlagSpec> RegisterFlagSpecs() {
@@ -352,7 +443,15 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
            .help = "what 95 % of the errors lie below, mm, block by block; NaN without structure"},
            {.name = "error_at", .placeholder = "POINTS.csv", .help = "where to predict the error: x,y,z, LPS mm"},
            {.name = "error_out", .placeholder = "OUT.csv", .help = "the errors predicted there"},
-           {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
+           {.name = "montage",
+           .placeholder = "OUT.png",
+           .help = "images, differences or contours, predicted error, deformed grid, verdict"},
+           {.name = "montage_at",
+           .placeholder = "X,Y,Z",
+           .help = "where the montage's slices go through, LPS mm; default: the largest predicted error above the "
+                   "limit, or the middle"},
+           RequireOkFlagSpec(),
+           OrientationFlagSpec()}) {
     specs.push_back(std::move(spec));
   }
   for (FlagSpec& spec : DicomSeriesFlagSpecs()) specs.push_back(std::move(spec));
@@ -372,6 +471,8 @@ std::vector<Command> RegisterCommands() {
        .placed_by = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}},
        .run = Register,
        .notes =
+           "stderr has a line with the verdict, its reasons and their numbers; docs/report.md explains them. Every\n"
+           "output is tried, also where another one fails; each failure is told, and the exit status is then 1.\n"
            "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"
            "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
            "does, and ngf, which serves unlike intensities best, otherwise.\n"

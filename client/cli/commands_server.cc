@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/files.h"
+#include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
@@ -44,8 +45,12 @@ void PrintAbilities(const v1::ServerInfo& info) {
   std::printf("methods:%s\nmetrics:%s\n", methods.c_str(), metrics.c_str());
 }
 
-absl::Status Info(const ParsedFlags&, Session& session) {
+absl::Status Info(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(MessageToJson(info));
+    return absl::OkStatus();
+  }
   std::printf("version %s (%s)\n", info.version().c_str(), info.revision().c_str());
   PrintDevices(info);
   PrintUsage(info);
@@ -135,7 +140,7 @@ std::vector<Command> ServerCommands() {
   return {
       {.name = "server info",
        .summary = "what the server is, what it can do, and what it holds",
-       .syntax = {},
+       .syntax = {.flags = {JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = Info},
       {.name = "server report",

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp transform list | get | delete, warp, points
+// intrawarp transform list | show | get | delete, warp, points
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/control_grid.h"
 #include "client/cli/dicom_files.h"
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
+#include "client/cli/message_json.h"
+#include "client/cli/registration_flags.h"
+#include "client/cli/report_json.h"
+#include "client/cli/verdict.h"
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/derived_series.h"
@@ -36,13 +45,117 @@ const char* KindName(v1::TransformKind kind) {
   }
 }
 
-absl::Status List(const ParsedFlags&, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms,
-                             session.client().ListTransforms(session.call()));
-  for (const v1::Transform& transform : transforms) {
-    std::printf("%s\t%s\t%lld bytes%s\n", transform.name().c_str(), KindName(transform.kind()),
-                static_cast<long long>(transform.resident_bytes()), OwnerColumn(transform.owner()).c_str());
+// "2026-11-26T01:30:00Z"
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+}
+
+// An image by its name, or by the first digits of its digest where it is gone with the command that brought it.
+std::string InputText(const std::string& name, const std::string& digest) {
+  const std::string short_digest = absl::BytesToHexString(digest).substr(0, 8);
+  if (name.empty() && digest.empty()) return "-";
+  return absl::StrCat(name, name.empty() || digest.empty() ? "" : "@", short_digest);
+}
+
+// Of a transform with its report; "-" for one that a client brought.
+std::string ResultColumns(const v1::Transform& transform) {
+  if (!transform.has_report()) return "-\t-\t-";
+  const v1::ReportProvenance& from = transform.report().provenance();
+  return absl::StrCat(VerdictWord(transform.report()), "\t", InputText(from.fixed(), from.fixed_digest()), "\t",
+                      InputText(from.moving(), from.moving_digest()));
+}
+
+Json TransformJson(const v1::Transform& transform) {
+  v1::Transform bare = transform;
+  bare.clear_report();
+  Json json = MessageToJson(bare);
+  if (!transform.has_report()) return json;
+  ReportRecord record;
+  record.transform = transform.name();
+  json["report"] = ReportToJson(MethodOf(transform.report()), transform.report(), record);
+  return json;
+}
+
+// A list comes without reports. One that is deleted meanwhile is listed without.
+absl::StatusOr<std::vector<v1::Transform>> ListWithReports(Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<v1::Transform> transforms, session.client().ListTransforms(session.call()));
+  for (v1::Transform& transform : transforms) {
+    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+    absl::StatusOr<v1::Transform> whole = session.client().GetTransform(transform.name(), session.call());
+    if (whole.ok()) {
+      transform = *std::move(whole);
+    } else if (!absl::IsNotFound(whole.status())) {
+      return whole.status();
+    }
   }
+  std::stable_sort(transforms.begin(), transforms.end(), [](const v1::Transform& a, const v1::Transform& b) {
+    const auto time = [](const v1::Transform& t) {
+      return std::pair(t.create_time().seconds(), t.create_time().nanos());
+    };
+    return time(a) < time(b);
+  });
+  return transforms;
+}
+
+absl::Status List(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms, ListWithReports(session));
+  if (flags.Has("json")) {
+    Json list = Json::array();
+    for (const v1::Transform& transform : transforms) list.push_back(TransformJson(transform));
+    session.PrintJson(list);
+    return absl::OkStatus();
+  }
+  for (const v1::Transform& transform : transforms) {
+    std::printf("%s\t%s\t%lld bytes\t%s\t%s%s\n", transform.name().c_str(), KindName(transform.kind()),
+                static_cast<long long>(transform.resident_bytes()), TimeText(transform.create_time()).c_str(),
+                ResultColumns(transform).c_str(), OwnerColumn(transform.owner()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+void PrintLine(const char* what, const std::string& text) {
+  if (!text.empty()) std::printf("%s\t%s\n", what, text.c_str());
+}
+
+void PrintGrid(const Geometry& g) {
+  PrintLine("size", absl::StrCat(g.size.x, "x", g.size.y, "x", g.size.z));
+  PrintLine("spacing_mm", absl::StrCat(g.spacing.x, "x", g.spacing.y, "x", g.spacing.z));
+}
+
+// The stored report of a registration, line by line.
+void PrintReport(const v1::Report& report) {
+  const v1::ReportProvenance& from = report.provenance();
+  PrintLine("method", MethodOf(report));
+  PrintLine("device", report.device());
+  PrintLine("verdict", VerdictWord(report));
+  for (const std::string& reason : ReasonTexts(report)) PrintLine("reason", reason);
+  PrintLine("error", ExpectedErrorText(report));
+  if (report.has_choice()) PrintLine("choice", report.choice().text());
+  PrintLine("fixed", from.fixed());
+  PrintLine("fixed_digest", absl::BytesToHexString(from.fixed_digest()));
+  PrintLine("moving", from.moving());
+  PrintLine("moving_digest", absl::BytesToHexString(from.moving_digest()));
+  if (from.has_report_time()) PrintLine("report_time", TimeText(from.report_time()));
+  PrintLine("server_version", from.server_version());
+  PrintLine("server_revision", from.server_revision());
+}
+
+absl::Status Show(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform,
+                             session.client().GetTransform(flags.Positional(0), session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(TransformJson(transform));
+    return absl::OkStatus();
+  }
+  PrintLine("name", transform.name());
+  PrintLine("kind", KindName(transform.kind()));
+  PrintLine("owner", transform.owner());
+  PrintLine("create_time", TimeText(transform.create_time()));
+  if (transform.has_expire_time()) PrintLine("expire_time", TimeText(transform.expire_time()));
+  const absl::StatusOr<Geometry> domain = GeometryFromProto(transform.domain());
+  if (transform.has_domain() && domain.ok()) PrintGrid(*domain);
+  PrintLine("resident_bytes", absl::StrCat(transform.resident_bytes()));
+  if (transform.has_report()) PrintReport(transform.report());
   return absl::OkStatus();
 }
 
@@ -101,12 +214,14 @@ absl::Status Delete(const ParsedFlags& flags, Session& session) {
 }
 
 // A resident volume is named; of a file, only the grid travels.
-absl::Status SetLike(const std::string& like, v1::WarpVolumeRequest* request) {
+absl::Status SetLike(const std::string& like, Session& session, v1::WarpVolumeRequest* request) {
   if (IsVolumeName(like)) {
     request->set_like_volume(like);
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded, LoadVolume(like));
+  INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded,
+                             LoadVolume(like, {.orientation = session.assumed_orientation()}));
+  session.TellOrientation(like, loaded.volume);
   *request->mutable_like_geometry() = GeometryToProto(loaded.volume.geometry);
   return absl::OkStatus();
 }
@@ -175,7 +290,7 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   request.set_fill(static_cast<float>(flags.Number("fill", fill)));
   request.set_interpolation(
       InterpolationFromName(flags.String("interpolation", HasDicomSuffix(out) ? "nearest" : "linear")));
-  INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), &request));
+  INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), session, &request));
   client::GridData warped;
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
@@ -183,6 +298,39 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, client::SinkInto(&warped), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   return WriteWarped(out, warped, std::move(series));
+}
+
+// How far a point lies outside the voxels of a grid, mm; 0 inside. A slice has no thickness to be outside of.
+double DistanceOutside(const Geometry& g, const AffineMap& to_index, Vec3d point) {
+  const Vec3d index = to_index(point);
+  Vec3d beyond;
+  for (int a = 0; a < (g.is_2d() ? 2 : 3); ++a) {
+    beyond[a] = g.spacing[a] * std::max({0.0, -0.5 - index[a], index[a] - (g.size[a] - 0.5)});
+  }
+  return std::sqrt(Dot(beyond, beyond));
+}
+
+// A map is only known where its fixed image was: landmarks of another image look like this.
+void TellPointsOutside(const std::string& name, const std::vector<Vec3d>& fixed_points, Session& session) {
+  const absl::StatusOr<v1::Transform> transform = session.client().GetTransform(name, session.call());
+  if (!transform.ok() || !transform->has_domain()) return;
+  const absl::StatusOr<Geometry> domain = GeometryFromProto(transform->domain());
+  if (!domain.ok()) return;
+  const AffineMap to_index = PhysicalToIndex(*domain);
+  double farthest = 0;
+  int64_t count = 0;
+  for (const Vec3d& point : fixed_points) {
+    const double distance = DistanceOutside(*domain, to_index, point);
+    if (!(distance > 1e-3 * domain->spacing.x)) continue;
+    farthest = std::max(farthest, distance);
+    ++count;
+  }
+  if (count == 0) return;
+  std::fprintf(
+      stderr,
+      "intrawarp: %lld of %zu points lie outside the fixed image that the transform was made for, by up to %.3g "
+      "mm: the map is not known there\n",
+      static_cast<long long>(count), fixed_points.size(), farthest);
 }
 
 absl::Status Points(const ParsedFlags& flags, Session& session) {
@@ -193,6 +341,7 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string transform, temporaries.Transform(flags.String("transform")));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> mapped,
                              session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
+  TellPointsOutside(transform, flags.Has("inverse") ? mapped : *points, session);
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   return Annotate(io::WritePoints(flags.String("out"), mapped), flags.String("out"));
 }
@@ -241,7 +390,8 @@ std::vector<FlagSpec> WarpFlagSpecs() {
       {.name = "interpolation",
        .placeholder = "linear|nearest|cubic",
        .help = "default linear; nearest for a segmentation",
-       .choices = {"linear", "nearest", "cubic"}}};
+       .choices = {"linear", "nearest", "cubic"}},
+      OrientationFlagSpec()};
   for (FlagSpec& spec : DicomSeriesFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
 }
@@ -251,10 +401,18 @@ std::vector<FlagSpec> WarpFlagSpecs() {
 std::vector<Command> TransformCommands() {
   return {
       {.name = "transform list",
-       .summary = "list stored transforms: name, kind, device memory, owner",
-       .syntax = {},
+       .summary =
+           "list stored transforms, oldest first: name, kind, device memory, time, verdict, fixed and moving image, "
+           "owner",
+       .syntax = {.flags = {JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = List},
+      {.name = "transform show",
+       .summary = "all that is known of a transform: its report with verdict and reasons, its images, its time",
+       .syntax = {.flags = {JsonFlagSpec()}, .positionals = {"transforms/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
+       .run = Show},
       {.name = "transform get",
        .summary = "download a transform: its matrix, its control grid, or its dense displacement or velocity field",
        .syntax = {.flags = GetFlagSpecs(), .positionals = {"transforms/ID"}},

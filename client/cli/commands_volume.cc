@@ -10,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/files.h"
+#include "client/cli/message_json.h"
+#include "client/cli/registration_flags.h"
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/grid_files.h"
@@ -96,6 +98,10 @@ std::string ProvenanceRow(const v1::Volume& volume) {
 
 absl::Status List(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, session.client().ListVolumes(session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(ListToJson(volumes));
+    return absl::OkStatus();
+  }
   for (const v1::Volume& volume : volumes) {
     std::printf("%s\n", (flags.Has("provenance") ? ProvenanceRow(volume) : Row(volume)).c_str());
   }
@@ -108,6 +114,10 @@ void PrintLine(const char* what, const std::string& text) {
 
 absl::Status Show(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, session.client().GetVolume(flags.Positional(0), session.call()));
+  if (flags.Has("json")) {
+    session.PrintJson(MessageToJson(volume));
+    return absl::OkStatus();
+  }
   PrintLine("name", volume.name());
   PrintLine("state", ResidencyName(volume));
   PrintLine("owner", volume.owner());
@@ -158,23 +168,25 @@ std::vector<Command> VolumeCommands() {
                             {.name = "resample",
                              .type = FlagType::kSwitch,
                              .placeholder = "",
-                             .help = "interpolate missing, uneven and sheared DICOM slices instead of refusing them"}},
+                             .help = "interpolate missing, uneven and sheared DICOM slices instead of refusing them"},
+                            OrientationFlagSpec()},
                   .positionals = {"PATH"}},
        .reach = Reach::kPlaced,
        .placed_by = {{""}},
        .run = Put,
-       .notes = "PATH is a NIfTI file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
+       .notes = "PATH is a NIfTI, NRRD or MetaImage file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
       {.name = "volume list",
        .summary = "list volumes: name, size, spacing, pixel type, device memory, where the voxels are, owner",
        .syntax = {.flags = {{.name = "provenance",
                              .type = FlagType::kSwitch,
                              .placeholder = "",
-                             .help = "name, source, modality and hashes of series and frame of reference instead"}}},
+                             .help = "name, source, modality and hashes of series and frame of reference instead"},
+                            JsonFlagSpec()}},
        .reach = Reach::kEach,
        .run = List},
       {.name = "volume show",
        .summary = "all that is known of a volume, also where it comes from; a line for each",
-       .syntax = {.flags = {}, .positionals = {"volumes/ID"}},
+       .syntax = {.flags = {JsonFlagSpec()}, .positionals = {"volumes/ID"}},
        .reach = Reach::kPlaced,
        .placed_by = {{""}},
        .run = Show},

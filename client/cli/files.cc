@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,19 @@
 #include "io/grid_files.h"
 
 namespace intrawarp::cli {
+namespace {
+
+// The digits at the beginning, without zeros in front.
+absl::string_view TakeNumber(absl::string_view* text) {
+  size_t length = 0;
+  while (length < text->size() && absl::ascii_isdigit(static_cast<unsigned char>((*text)[length]))) ++length;
+  absl::string_view digits = text->substr(0, length);
+  text->remove_prefix(length);
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  return digits;
+}
+
+}  // namespace
 
 bool HasVolumeSuffix(const std::string& path) {
   const std::vector<std::string>& suffixes = io::GridSuffixes();
@@ -48,6 +62,24 @@ absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, cons
   return absl::NotFoundError(absl::StrCat("--", name, ": there is no folder ", folder.string()));
 }
 
+bool NaturalLess(absl::string_view a, absl::string_view b) {
+  const absl::string_view whole_a = a, whole_b = b;
+  while (!a.empty() && !b.empty()) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(a[0])) ||
+        !absl::ascii_isdigit(static_cast<unsigned char>(b[0]))) {
+      if (a[0] != b[0]) return static_cast<unsigned char>(a[0]) < static_cast<unsigned char>(b[0]);
+      a.remove_prefix(1);
+      b.remove_prefix(1);
+      continue;
+    }
+    const absl::string_view m = TakeNumber(&a), n = TakeNumber(&b);
+    if (m.size() != n.size()) return m.size() < n.size();
+    if (m != n) return m < n;
+  }
+  if (a.empty() != b.empty()) return a.empty();
+  return whole_a < whole_b;
+}
+
 absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> paths;
@@ -58,7 +90,7 @@ absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& fold
   if (error) return io::FileError(folder, error.value());
   if (paths.empty())
     return absl::NotFoundError(absl::StrCat(folder, ": no volumes (", absl::StrJoin(io::GridSuffixes(), ", "), ")"));
-  std::sort(paths.begin(), paths.end());
+  std::sort(paths.begin(), paths.end(), NaturalLess);
   return paths;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/flags.h"
 
 namespace intrawarp::cli {
@@ -24,8 +25,12 @@ const std::vector<std::string>& ItkSuffixes();
 absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name,
                          const std::vector<std::string>& suffixes = {});
 
-// The volumes in a folder, as paths, in the order of their names. NOT_FOUND and the like for a folder that cannot be
-// read, and NOT_FOUND for one without volumes.
+// Whether a name comes before another one as people count: f8 before f16. Runs of digits compare as numbers, whatever
+// their length; all else byte by byte, and equal numbers by their zeros.
+bool NaturalLess(absl::string_view a, absl::string_view b);
+
+// The volumes in a folder, as paths, in the natural order of their names. NOT_FOUND and the like for a folder that
+// cannot be read, and NOT_FOUND for one without volumes.
 absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& folder);
 
 // "frame_001" of "/data/frame_001.nii.gz".

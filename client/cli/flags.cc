@@ -44,10 +44,39 @@ absl::Status CheckValue(const FlagSpec& spec, const std::string& value) {
   return Wrong("--" + spec.name, absl::StrCat("must be one of ", absl::StrJoin(spec.choices, ", "), ": ", value));
 }
 
+// The number of letters to insert, remove or replace (Levenshtein 1966).
+size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+// Where one name holds the other, the distance is only what is missing, at a lower price.
+size_t Strangeness(const std::string& name, const std::string& known) {
+  const bool holds = name.size() >= 3 && (absl::StrContains(known, name) || absl::StrContains(name, known));
+  const size_t distance = Distance(name, known);
+  return holds ? distance / 4 + 1 : distance;
+}
+
 const FlagSpec* Find(const CommandSyntax& syntax, const std::string& name) {
   const auto found =
       std::find_if(syntax.flags.begin(), syntax.flags.end(), [&](const FlagSpec& spec) { return spec.name == name; });
   return found == syntax.flags.end() ? nullptr : &*found;
+}
+
+std::string NearestFlag(const CommandSyntax& syntax, const std::string& option) {
+  std::vector<std::string> names;
+  for (const FlagSpec& spec : syntax.flags) names.push_back(spec.name);
+  return Suggestion(option.substr(std::min(option.find_first_not_of('-'), option.size())), names, "--");
 }
 
 // "--name=value" or "--name" into the map.
@@ -56,7 +85,7 @@ absl::Status ParseFlag(const CommandSyntax& syntax, const std::string& argument,
   const size_t equals = argument.find('=');
   const std::string option = argument.substr(0, equals);
   const FlagSpec* spec = absl::StartsWith(option, "--") ? Find(syntax, option.substr(2)) : nullptr;
-  if (spec == nullptr) return Wrong(option, "unknown option");
+  if (spec == nullptr) return Wrong(option, "unknown option" + NearestFlag(syntax, option));
   if (values->count(spec->name) > 0) return Wrong(option, "given more than once");
   const bool has_value = equals != std::string::npos;
   if (spec->type == FlagType::kSwitch && has_value) return Wrong(option, "takes no value");
@@ -88,8 +117,23 @@ double ParsedFlags::Number(const std::string& name, double otherwise) const {
   return value;
 }
 
+std::string Suggestion(const std::string& name, const std::vector<std::string>& known, const std::string& prefix) {
+  constexpr size_t kLongestName = 64;
+  const std::string* nearest = nullptr;
+  size_t least = std::min<size_t>(name.size(), kLongestName) / 3 + 1;
+  for (const std::string& each : known) {
+    if (name.size() > kLongestName) break;
+    const size_t distance = Strangeness(name, each);
+    if (distance > least || (nearest != nullptr && distance == least)) continue;
+    nearest = &each;
+    least = distance;
+  }
+  return nearest == nullptr ? "" : absl::StrCat("; did you mean ", prefix, *nearest, "?");
+}
+
 absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<const std::string> arguments) {
   ParsedFlags parsed;
+  parsed.arguments_.assign(arguments.begin(), arguments.end());
   for (const std::string& argument : arguments) {
     if (absl::StartsWith(argument, "-")) {
       INTRAWARP_RETURN_IF_ERROR(ParseFlag(syntax, argument, &parsed.values_));
@@ -109,6 +153,11 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
     if (spec.required && !parsed.Has(spec.name)) return Wrong("--" + spec.name, "is missing");
   }
   return parsed;
+}
+
+FlagSpec JsonFlagSpec() {
+  return {
+      .name = "json", .type = FlagType::kSwitch, .placeholder = "", .help = "as JSON, with the names of the protos"};
 }
 
 std::string FlagHelp(const CommandSyntax& syntax) {

@@ -51,14 +51,24 @@ class ParsedFlags {
   double Number(const std::string& name, double otherwise = 0) const;
   const std::string& Positional(size_t i) const { return positionals_.at(i); }
   size_t positional_count() const { return positionals_.size(); }
+  // As they were given, in their order.
+  const std::vector<std::string>& arguments() const { return arguments_; }
 
  private:
   friend absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax&, absl::Span<const std::string>);
   std::map<std::string, std::string> values_;
   std::vector<std::string> positionals_;
+  std::vector<std::string> arguments_;
 };
 
 absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<const std::string> arguments);
+
+// "; did you mean --field_stride?" for the nearest of the known names, or nothing where none is near. A name that holds
+// the given one, or is held by it, is near ("stride" and "field_stride"); otherwise few letters may differ.
+std::string Suggestion(const std::string& name, const std::vector<std::string>& known, const std::string& prefix = "");
+
+// --json, of commands that list or show.
+FlagSpec JsonFlagSpec();
 
 // One line a flag, indented.
 std::string FlagHelp(const CommandSyntax& syntax);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp: the command line of the client. Exit status: 0; 1 with one line on stderr that names the gRPC code and the
-// cause; 2 for a wrong command line.
+// intrawarp: the command line of the client. Exit status: 0; 1 with a line on stderr that names the gRPC code and the
+// cause; 2 for a wrong command line; 3 for a result that --require_ok does not take.
 #include <grpc/grpc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,18 +21,19 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/flags.h"
-#include "client/cli/matrix_files.h"
+#include "client/cli/global_flags.h"
 #include "client/cli/placement.h"
 #include "client/cli/session.h"
+#include "client/cli/version.h"
 #include "client/cpp/routed_client.h"
 #include "engine/base/memory_end.h"
-#include "proto/trace_context.h"
 
 namespace intrawarp::cli {
 namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongCommandLine = 2;
+constexpr int kNotOk = 3;
 constexpr int kInterruptedTwice = 130;
 
 std::vector<Command> AllCommands() {
@@ -45,71 +46,53 @@ std::vector<Command> AllCommands() {
   return all;
 }
 
-// The global flags of a connection.
-CommandSyntax SecuritySyntax() {
-  return {{{.name = "tls_ca", .placeholder = "PATH", .help = "the authorities (PEM) of the server's certificate"},
-           {.name = "tls_cert", .placeholder = "PATH", .help = "the client's certificate chain (PEM)"},
-           {.name = "tls_key", .placeholder = "PATH", .help = "its private key (PEM)"},
-           {.name = "token_file", .placeholder = "PATH", .help = "a file that holds a token (intrawarp token new)"}}};
-}
-
-CommandSyntax TraceSyntax() {
-  return {{{.name = "traceparent",
-            .placeholder = "TRACE",
-            .help = "the trace of the calls, as in W3C Trace Context; in the server's log"}}};
-}
-
-// Before the command.
-CommandSyntax GlobalSyntax() {
-  CommandSyntax syntax = SecuritySyntax();
-  syntax.flags.push_back({.name = "server", .placeholder = "HOST:PORT", .help = ""});
-  syntax.flags.push_back({.name = "routing_key", .placeholder = "KEY", .help = ""});
-  for (const FlagSpec& flag : TraceSyntax().flags) syntax.flags.push_back(flag);
-  return syntax;
-}
-
 std::string GeneralHelp(const std::vector<Command>& commands) {
   std::string help =
-      "intrawarp --server=HOST:PORT [--tls_ca=PATH] COMMAND [...]\n\n"
+      "intrawarp [--server=HOST:PORT] [--tls_ca=PATH] COMMAND [...]\n"
+      "intrawarp help [COMMAND] | --version\n\n"
       "Commands (intrawarp COMMAND --help says more):\n";
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
   absl::StrAppend(
-      &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
-      "\nFor any server, before COMMAND:\n", FlagHelp(TraceSyntax()),
+      &help, "\nFor every command that talks to a server, before or after COMMAND:\n", FlagHelp(GlobalSyntax()),
+      "\nEach of these can also be given in the environment (INTRAWARP_SERVER, INTRAWARP_TLS_CA, ...) or, as a line\n"
+      "NAME = VALUE, in the file that INTRAWARP_CONFIG names (~/.config/intrawarp/config without it). The command "
+      "line\n"
+      "counts before the environment, and the environment before the file.\n"
       "\nSeveral servers: --server=HOST:PORT,HOST:PORT,... or dns:///NAME:PORT. A volume and what is done with it go "
       "to\n"
       "one of them, by the digest of its voxels, and to the next one when that fails; list, info and health show all.\n"
-      "--routing_key=KEY, before COMMAND, takes the digest's place, and tells a proxy which calls go to one server.\n",
+      "--routing_key=KEY takes the digest's place, and tells a proxy which calls go to one server.\n",
       "\nX is volumes/ID, or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), DICOM folder, DICOMDIR or DICOM file,\n"
       "which is uploaded, used and deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
-      "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
-      "command line.\n");
+      "Exit status: 0; 1 with a line on stderr that names the gRPC code and the cause; 2 for a wrong command line;\n"
+      "3 for a result that --require_ok does not take.\n");
   return help;
 }
 
 std::string CommandHelp(const Command& command) {
   const std::vector<std::string>& positionals = command.syntax.positionals;
-  return absl::StrCat("intrawarp ", command.needs_server ? "--server=HOST:PORT " : "", command.name,
-                      positionals.empty() ? "" : " ", absl::StrJoin(positionals, " "),
-                      command.syntax.flags.empty() ? "" : " [options]", "\n\n", command.summary, "\n",
-                      command.syntax.flags.empty() ? "" : "\n", FlagHelp(command.syntax),
-                      command.notes.empty() ? "" : "\n", command.notes);
+  return absl::StrCat(
+      "intrawarp ", command.name, positionals.empty() ? "" : " ", absl::StrJoin(positionals, " "),
+      command.syntax.flags.empty() ? "" : " [options]", "\n\n", command.summary, "\n",
+      command.syntax.flags.empty() ? "" : "\n", FlagHelp(command.syntax), command.notes.empty() ? "" : "\n",
+      command.notes,
+      command.needs_server ? "\n--server=HOST:PORT and the other options of intrawarp --help go with it.\n" : "");
 }
 
-// The error line; what a server or a file name put into the message stays on one line.
 int Report(const absl::Status& status, int exit_status) {
-  std::string line =
-      exit_status == kWrongCommandLine
-          ? std::string(status.message())
-          : ShownMatrixNames(absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
-  std::fprintf(stderr, "intrawarp: %s\n", line.c_str());
+  const std::string text = ErrorText(status);
+  // A wrong command line has no code of the server's.
+  const size_t begin = exit_status == kWrongCommandLine ? text.find(": ") + 2 : 0;
+  std::fprintf(stderr, "intrawarp: %s\n", text.c_str() + begin);
   return exit_status;
 }
 
 int WrongCommandLine(const std::string& message) {
   return Report(absl::InvalidArgumentError(message), kWrongCommandLine);
+}
+
+int StatusOf(const absl::Status& status) {
+  return IsUsageError(status) ? kWrongCommandLine : IsNotOkError(status) ? kNotOk : kFailed;
 }
 
 // The command that the words name, and how many words that took.
@@ -159,14 +142,14 @@ absl::Status FlushOutput(absl::Status status) {
   return status.ok() ? absl::DataLossError("stdout: could not be written") : status;
 }
 
-client::ClientOptions OptionsOf(const ParsedFlags& global) {
+client::ClientOptions OptionsOf(const GlobalFlags& global) {
   client::ClientOptions options;
   options.security = {global.String("tls_ca"), global.String("tls_cert"), global.String("tls_key"),
                       global.String("token_file")};
   return options;
 }
 
-absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
+absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const GlobalFlags& global) {
   client::Cancellation interrupt;
   InterruptWatcher watcher(&interrupt);
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
@@ -183,11 +166,35 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   return status;
 }
 
-absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
-  if (command.needs_server) return RunWithServer(command, flags, global);
+absl::Status RunCommand(const Command& command, const ParsedFlags& before, const ParsedFlags& flags) {
+  if (command.needs_server) {
+    const absl::StatusOr<GlobalFlags> global = GlobalFlags::Resolve(before, flags, getenv);
+    if (!global.ok()) return UsageError(global.status());
+    return RunWithServer(command, flags, *global);
+  }
   client::Cancellation never;
   Session session(nullptr, &never);
   return command.run(flags, session);
+}
+
+bool IsHelp(const std::string& argument) { return argument == "--help" || argument == "-h"; }
+bool AsksForHelp(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), IsHelp);
+}
+
+int Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return FlushOutput(absl::OkStatus()).ok() ? EXIT_SUCCESS : kFailed;
+}
+
+int UnknownCommand(const std::vector<Command>& commands, std::vector<std::string> words) {
+  words.resize(std::min<size_t>(2, words.size()));
+  const std::string name = absl::StrJoin(words, " ");
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.name);
+  const std::string nearest = Suggestion(name, names);
+  return WrongCommandLine(
+      absl::StrCat(name, ": unknown command", nearest.empty() ? "; intrawarp --help lists them" : nearest));
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -196,40 +203,28 @@ int Main(const std::vector<std::string>& arguments) {
   const auto command_begin = std::find_if_not(arguments.begin(), arguments.end(), is_flag);
   const std::vector<std::string> global(arguments.begin(), command_begin);
   std::vector<std::string> words(command_begin, arguments.end());
-  if (std::count(global.begin(), global.end(), "--help") > 0) {
-    std::fputs(GeneralHelp(commands).c_str(), stdout);
-    return EXIT_SUCCESS;
+  if (AsksForHelp(global)) return Print(GeneralHelp(commands));
+  if (std::count(global.begin(), global.end(), "--version") > 0) {
+    return Print(absl::StrCat("intrawarp ", kVersion, " ", kRevision, "\n"));
   }
-  const absl::StatusOr<ParsedFlags> global_flags = ParseFlags(GlobalSyntax(), global);
-  if (!global_flags.ok()) return Report(global_flags.status(), kWrongCommandLine);
+  const absl::StatusOr<ParsedFlags> before = ParseFlags(GlobalSyntax(), global);
+  if (!before.ok()) return Report(before.status(), kWrongCommandLine);
   if (words.empty()) return WrongCommandLine("no command; intrawarp --help lists them");
+  const bool is_help = words.front() == "help";
+  if (is_help) words.erase(words.begin());
 
   size_t used = 0;
   const Command* command = FindCommand(commands, words, &used);
-  if (command == nullptr && std::count(words.begin(), words.end(), "--help") > 0) {
-    std::fputs(GeneralHelp(commands).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  if (command == nullptr) {
-    words.resize(std::min<size_t>(2, words.size()));
-    return WrongCommandLine(absl::StrCat(absl::StrJoin(words, " "), ": unknown command; intrawarp --help lists them"));
-  }
+  if (command == nullptr && (words.empty() || AsksForHelp(words))) return Print(GeneralHelp(commands));
+  if (command == nullptr) return UnknownCommand(commands, words);
   const std::vector<std::string> rest(words.begin() + static_cast<std::ptrdiff_t>(used), words.end());
-  if (std::count(rest.begin(), rest.end(), "--help") > 0) {
-    std::fputs(CommandHelp(*command).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  const absl::StatusOr<ParsedFlags> flags = ParseFlags(command->syntax, rest);
+  if (is_help || AsksForHelp(rest)) return Print(CommandHelp(*command));
+  const absl::StatusOr<ParsedFlags> flags =
+      ParseFlags(command->needs_server ? WithGlobalFlags(command->syntax) : command->syntax, rest);
   if (!flags.ok()) return Report(flags.status(), kWrongCommandLine);
-  if (command->needs_server && !global_flags->Has("server")) return WrongCommandLine("--server: is missing");
 
-  if (global_flags->Has("traceparent") && !TraceIdIn(global_flags->String("traceparent"))) {
-    return WrongCommandLine("--traceparent: must be VERSION-TRACE-PARENT-FLAGS in lower-case hexadecimal digits");
-  }
-
-  const absl::Status status = FlushOutput(RunCommand(*command, *flags, *global_flags));
-  if (status.ok()) return EXIT_SUCCESS;
-  return Report(status, IsUsageError(status) ? kWrongCommandLine : kFailed);
+  const absl::Status status = FlushOutput(RunCommand(*command, *before, *flags));
+  return status.ok() ? EXIT_SUCCESS : Report(status, StatusOf(status));
 }
 
 }  // namespace

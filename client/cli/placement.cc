@@ -86,9 +86,10 @@ absl::Status RunOnEach(const Command& command, const ParsedFlags& flags, Session
   const std::vector<std::string> addresses = session.servers().addresses();
   absl::Status first;
   int failed = 0;
+  if (flags.Has("json")) session.BeginJson();
   for (const std::string& address : addresses) {
     INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
-    std::printf("server %s\n", address.c_str());
+    if (!flags.Has("json")) std::printf("server %s\n", address.c_str());
     INTRAWARP_RETURN_IF_ERROR(session.Use(address));
     const absl::Status status = session.servers().IsWell(address, session.call())
                                     ? command.run(flags, session)
@@ -96,6 +97,7 @@ absl::Status RunOnEach(const Command& command, const ParsedFlags& flags, Session
     if (IsUsageError(status)) return status;
     if (!status.ok() && failed++ == 0) first = Annotate(status, address);
   }
+  if (flags.Has("json")) session.EndJson();
   if (failed == 0) return absl::OkStatus();
   return Annotate(first, absl::StrCat(failed, " of ", addresses.size(), " servers failed, the first"));
 }
@@ -147,6 +149,7 @@ absl::StatusOr<client::Route> RouteOf(const std::vector<PlacedBy>& placed_by, co
 
 absl::Status RunOnServers(const Command& command, const ParsedFlags& flags, Session& session) {
   const std::vector<std::string> addresses = session.servers().addresses();
+  session.AssumeOrientation(flags.String("assume_orientation"));
   if (addresses.size() == 1 || command.reach == Reach::kOwn) {
     INTRAWARP_RETURN_IF_ERROR(session.Use(addresses.front()));
     return command.run(flags, session);

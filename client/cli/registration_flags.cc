@@ -297,6 +297,20 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
   };
 }
 
+FlagSpec RequireOkFlagSpec() {
+  return {.name = "require_ok",
+          .type = FlagType::kSwitch,
+          .placeholder = "",
+          .help = "exit status 3 for a result whose verdict is not ok; its outputs are written all the same"};
+}
+
+FlagSpec OrientationFlagSpec() {
+  return {.name = "assume_orientation",
+          .placeholder = "LPS|RAS",
+          .help = "where the axes of a file that states no orientation point to; default LPS, with a warning",
+          .choices = {"LPS", "RAS"}};
+}
+
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags) {
   RegistrationFlags parsed;
   parsed.method = flags.String("method", kAutomatic);

@@ -17,6 +17,12 @@ namespace intrawarp::cli {
 // --best_effort, --keep_deformation, --error_limit_mm. Without --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();
 
+// --require_ok, of register and navigate.
+FlagSpec RequireOkFlagSpec();
+
+// --assume_orientation, of the commands that read volumes (Session::AssumeOrientation).
+FlagSpec OrientationFlagSpec();
+
 struct RegistrationFlags {
   // The words as given, "affine,ffd"; "auto" without any.
   std::string method;

@@ -3,22 +3,44 @@
 #ifndef INTRAWARP_CLIENT_CLI_REGISTRATION_MONTAGE_H_
 #define INTRAWARP_CLIENT_CLI_REGISTRATION_MONTAGE_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "client/cli/session.h"
 #include "client/cpp/grid_data.h"
+#include "engine/geometry/vec.h"
+#include "intrawarp/v1/registration.pb.h"
 #include "io/montage.h"
 #include "io/png.h"
 
 namespace intrawarp::cli {
 
-// The intensities of volumes/ID, downloaded, or of a file.
-absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session);
+struct FetchedImage {
+  io::HostImage image;
+  // A defined term of DICOM's Modality; empty: unknown.
+  std::string modality;
+};
 
-// `warped` and `field` lie on the fixed grid.
-absl::StatusOr<io::Picture> RenderRegistration(const io::HostImage& fixed, const io::HostImage& moving,
-                                               client::GridData warped, client::GridData field);
+// The intensities of volumes/ID, downloaded, or of a file.
+absl::StatusOr<FetchedImage> FetchImage(const std::string& x, Session& session);
+
+struct MontageInputs {
+  FetchedImage fixed, moving;
+  // On the fixed grid.
+  client::GridData warped, field;
+  // Where the slices go through, LPS mm (io::MontageOptions).
+  std::optional<Vec3d> at;
+};
+
+// The report gives verdict, reasons, predicted error, versions and times; no name of a file or person is in the
+// picture.
+absl::StatusOr<io::Picture> RenderRegistration(MontageInputs inputs, const std::string& method,
+                                               const v1::Report& report);
+
+// The options of the montage that follow from the report and the modalities.
+io::MontageOptions MontageOptionsOf(const std::string& fixed_modality, const std::string& moving_modality,
+                                    const std::string& method, const v1::Report& report);
 
 }  // namespace intrawarp::cli
 

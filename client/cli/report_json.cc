@@ -6,9 +6,14 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "client/cli/message_json.h"
+#include "client/cli/verdict.h"
+#include "client/cli/version.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -144,7 +149,11 @@ Json ErrorEstimate(bool is_known, const v1::ErrorEstimate& error) {
           {"affine_expected", value(error.has_affine_expected_mm(), error.affine_expected_mm())},
           {"affine_agreement", value(error.has_affine_agreement(), error.affine_agreement())},
           {"deformation", value(error.has_deformation_mm(), error.deformation_mm())},
-          {"rejected_gain", value(error.has_rejected_gain(), error.rejected_gain())}};
+          {"rejected_gain", value(error.has_rejected_gain(), error.rejected_gain())},
+          {"reach_mm", value(error.has_reach_mm(), error.reach_mm())},
+          {"worst_region_expected_mm", value(error.has_worst_region_expected_mm(), error.worst_region_expected_mm())},
+          {"worst_region_agreement", value(error.has_worst_region_agreement(), error.worst_region_agreement())},
+          {"visible_fraction", value(error.has_visible_fraction(), error.visible_fraction())}};
 }
 
 std::string StartWord(v1::StartKind kind) {
@@ -243,6 +252,35 @@ Json Latency(const v1::LatencyBreakdown& ms) {
           {"total", Finite(ms.total_ms())}};
 }
 
+Json ReasonDetails(const v1::Report& report) {
+  Json rows = Json::array();
+  for (const v1::VerdictReason& reason : report.reasons()) {
+    rows.push_back({{"cause", NameOrNull(CauseWord(reason.cause()))},
+                    {"message", reason.message()},
+                    {"value", reason.has_value() ? Finite(reason.value()) : Json(nullptr)},
+                    {"limit", reason.has_limit() ? Finite(reason.limit()) : Json(nullptr)},
+                    {"text", ReasonText(reason, report)}});
+  }
+  return rows;
+}
+
+// With the names of the wire; null where the server tells none.
+Json Provenance(const v1::Report& report) {
+  if (!report.has_provenance()) return nullptr;
+  const v1::ReportProvenance& from = report.provenance();
+  const auto digest = [](const std::string& bytes) { return NameOrNull(absl::BytesToHexString(bytes)); };
+  return {{"server_version", NameOrNull(from.server_version())},
+          {"server_revision", NameOrNull(from.server_revision())},
+          {"receive_time", TimeToJson(from.has_receive_time(), from.receive_time())},
+          {"report_time", TimeToJson(from.has_report_time(), from.report_time())},
+          {"fixed", NameOrNull(from.fixed())},
+          {"moving", NameOrNull(from.moving())},
+          {"fixed_digest", digest(from.fixed_digest())},
+          {"moving_digest", digest(from.moving_digest())},
+          {"fixed_mask_digest", digest(from.fixed_mask_digest())},
+          {"moving_mask_digest", digest(from.moving_mask_digest())}};
+}
+
 }  // namespace
 
 std::string MethodWord(const std::string& field) { return absl::StrReplaceAll(field, {{"_", "-"}}); }
@@ -283,6 +321,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"predicted_error_mm", ErrorEstimate(report.has_error(), report.error())},
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
+          {"reason_details", ReasonDetails(report)},
           {"starts", Starts(report)},
           {"slice_pose", SlicePose(report)},
           {"same_frame_of_reference",
@@ -290,7 +329,25 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},
           {"choice", Choice(report)},
           {"latency_ms", Latency(report.latency())},
-          {"options", Options(report)}};
+          {"options", Options(report)},
+          {"provenance", Provenance(report)}};
+}
+
+Json ReportToJson(const std::string& method, const v1::Report& report, const ReportRecord& record) {
+  Json json = {{"schema_version", kReportSchemaVersion}, {"transform", NameOrNull(record.transform)}};
+  json.update(ReportToJson(method, report));
+  json["client"] = {{"version", kVersion}, {"revision", kRevision}};
+  json["inputs"] = Json::object();
+  for (const auto& [name, given] : record.inputs) json["inputs"][name] = given;
+  json["command_line"] = record.command_line;
+  return json;
+}
+
+std::string MethodOf(const v1::Report& report) {
+  if (report.has_choice()) return "auto";
+  std::vector<std::string> stages;
+  for (const v1::Stage& stage : report.options().stages()) stages.push_back(MethodOf(stage));
+  return absl::StrJoin(stages, ",");
 }
 
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,

@@ -4,8 +4,10 @@
 #ifndef INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
 #define INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "intrawarp/v1/registration.pb.h"
@@ -16,9 +18,28 @@ namespace intrawarp::cli {
 // Keeps the order in which keys were added, so that a file reads as the contract lists them.
 using Json = nlohmann::ordered_json;
 
+// What the command line knows of a result beside the report: docs/report.md.
+struct ReportRecord {
+  // "transforms/ID"
+  std::string transform;
+  // The images, masks and the start as they were given, by the names of the options.
+  std::map<std::string, std::string> inputs;
+  // The command and its options as they were given.
+  std::vector<std::string> command_line;
+};
+
+// The version of the names in a report: raised where a name is removed or changes its meaning.
+inline constexpr int kReportSchemaVersion = 1;
+
 // `method` is the list of stages as on the command line, "affine,ffd", or "auto"; the stages that auto chose stand in
 // the report.
 Json ReportToJson(const std::string& method, const v1::Report& report);
+
+// The same, and the record: transform, inputs, command line, version of the client.
+Json ReportToJson(const std::string& method, const v1::Report& report, const ReportRecord& record);
+
+// The list of stages of a report, "auto" where the server chose them.
+std::string MethodOf(const v1::Report& report);
 
 // One frame of a navigation: the report, all null when the frame failed, with the file's name as "frame" and the cause
 // of a failure, else null, as "error".

@@ -5,13 +5,18 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/command.h"
 #include "client/cli/dicom_files.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/report_json.h"
+#include "client/cpp/rpc_status.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/registration_object.h"
@@ -25,6 +30,10 @@ namespace {
 // Cleaning up is not cancelled by Ctrl-C, so it must end by itself.
 constexpr std::chrono::milliseconds kDeleteTimeout(10000);
 
+// The bounds of Retrying.
+constexpr int kMaxRetries = 6;
+constexpr std::chrono::milliseconds kMaxRetryTime(60000);
+
 }  // namespace
 
 bool IsVolumeName(const std::string& x) { return absl::StartsWith(x, "volumes/"); }
@@ -32,7 +41,10 @@ bool IsTransformName(const std::string& x) { return absl::StartsWith(x, "transfo
 
 absl::Status Annotate(const absl::Status& status, const std::string& subject) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(subject, ": ", status.message()));
+  absl::Status annotated(status.code(), absl::StrCat(subject, ": ", status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { annotated.SetPayload(type, payload); });
+  return annotated;
 }
 
 absl::Status Session::CheckInterrupt() const {
@@ -41,14 +53,54 @@ absl::Status Session::CheckInterrupt() const {
 
 absl::Status Session::Use(const std::string& address) {
   INTRAWARP_ASSIGN_OR_RETURN(client_, servers_->At(address));
+  address_ = address;
   return absl::OkStatus();
+}
+
+absl::Status Session::Retrying(const std::function<absl::Status()>& work) const {
+  std::chrono::milliseconds waited{0};
+  for (int retries = 0;; ++retries) {
+    absl::Status status = work();
+    const bool may_pass = absl::IsUnavailable(status) || absl::IsAborted(status);
+    const std::optional<std::chrono::milliseconds> delay = client::RetryDelayOf(status);
+    if (!may_pass || !delay || retries == kMaxRetries || servers_->has_several()) return status;
+    waited += *delay;
+    if (waited > kMaxRetryTime) return status;
+    std::fprintf(stderr, "intrawarp: %s; trying again (%d of %d)\n", ErrorText(status).c_str(), retries + 1,
+                 kMaxRetries);
+    if (interrupt_->WaitFor(*delay)) return absl::CancelledError("interrupted");
+  }
+}
+
+void Session::TellOrientation(const std::string& path, const io::HostVolume& volume) {
+  if (volume.has_orientation || !told_.insert(path).second) return;
+  std::fprintf(stderr,
+               "intrawarp: %s: the file states no orientation; its axes are taken as left, back, head "
+               "(--assume_orientation=LPS or RAS settles it)\n",
+               path.c_str());
+}
+
+void Session::PrintJson(const nlohmann::ordered_json& json) {
+  if (collects_json_) {
+    json_[address_] = json;
+  } else {
+    std::fputs(JsonText(json).c_str(), stdout);
+  }
+}
+
+void Session::EndJson() {
+  collects_json_ = false;
+  PrintJson(json_);
 }
 
 absl::StatusOr<std::shared_ptr<const LoadedVolume>> Session::Load(const std::string& path,
                                                                   const VolumeFileOptions& options) {
   const bool is_loaded = loaded_ != nullptr && loaded_path_ == path;
   if (is_loaded) return loaded_;
-  INTRAWARP_ASSIGN_OR_RETURN(LoadedVolume volume, LoadVolume(path, options));
+  VolumeFileOptions with_orientation = options;
+  with_orientation.orientation = orientation_;
+  INTRAWARP_ASSIGN_OR_RETURN(LoadedVolume volume, LoadVolume(path, with_orientation));
+  TellOrientation(path, volume.volume);
   auto loaded = std::make_shared<const LoadedVolume>(std::move(volume));
   if (servers_->has_several()) {
     loaded_path_ = path;

@@ -4,8 +4,11 @@
 #ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
 #define INTRAWARP_CLIENT_CLI_SESSION_H_
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -49,6 +52,23 @@ class Session {
   }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
+  // Runs `work` again where the server says that it will be worth it, and after the time that it names (RetryInfo of
+  // UNAVAILABLE and ABORTED): a few times and within a minute in all. stderr tells each wait. With several servers
+  // nothing is repeated, since the next one is tried.
+  absl::Status Retrying(const std::function<absl::Status()>& work) const;
+
+  // How the axes of a file that states no orientation lie: "LPS", "RAS", or empty, which takes LPS and says so.
+  void AssumeOrientation(std::string orientation) { orientation_ = std::move(orientation); }
+  const std::string& assumed_orientation() const { return orientation_; }
+  // Says once for each path on stderr that a file states no orientation, unless one is assumed.
+  void TellOrientation(const std::string& path, const io::HostVolume& volume);
+
+  // Prints what --json asks for. Between BeginJson and EndJson it becomes a member, which the server names, of an
+  // object that EndJson prints.
+  void PrintJson(const nlohmann::ordered_json& json);
+  void BeginJson() { collects_json_ = true; }
+  void EndJson();
+
   // LoadVolume, which remembers the last volume where several servers may need it again.
   absl::StatusOr<std::shared_ptr<const LoadedVolume>> Load(const std::string& path,
                                                            const VolumeFileOptions& options = {});
@@ -63,6 +83,11 @@ class Session {
   client::Cancellation* const interrupt_;
   const Connection connection_;
   client::Client* client_ = nullptr;
+  std::string address_;
+  std::string orientation_;
+  std::set<std::string> told_;  // paths of TellOrientation
+  bool collects_json_ = false;
+  nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
   std::string loaded_path_;
   std::shared_ptr<const LoadedVolume> loaded_;
 };

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/files.h"
 #include "client/cli/session.h"
 #include "engine/base/status_macros.h"
@@ -27,10 +29,20 @@ Source SplitSeries(const std::string& path) {
   return {path.substr(0, mark), path.substr(mark + 1)};
 }
 
+// A name that tells no format was tried as NIfTI: a user who gave something else needs the list.
+absl::Status WithFormats(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status) && !absl::IsDataLoss(status)) return status;
+  return Annotate(status, absl::StrCat("neither DICOM nor a file whose name ends in ",
+                                       absl::StrJoin(io::GridSuffixes(), ", "), "; read as NIfTI"));
+}
+
 absl::StatusOr<LoadedVolume> LoadPlain(const std::string& path, const VolumeFileOptions& options) {
   if (!options.series.empty()) return absl::InvalidArgumentError("--series: the file is not DICOM");
   if (options.resample) return absl::InvalidArgumentError("--resample: the file is not DICOM");
-  INTRAWARP_ASSIGN_OR_RETURN(io::HostVolume volume, io::ReadVolumeFile(path));
+  absl::StatusOr<io::HostVolume> read = io::ReadVolumeFile(path);
+  if (!read.ok()) return HasVolumeSuffix(path) ? read.status() : WithFormats(read.status());
+  io::HostVolume& volume = *read;
+  AssumeOrientation(options.orientation, &volume);
   return LoadedVolume{std::move(volume), ProvenanceToProto(v1::PROVENANCE_SOURCE_FILE, "", "", "")};
 }
 
@@ -54,6 +66,17 @@ absl::StatusOr<LoadedVolume> LoadVolume(const std::string& path, const VolumeFil
       IsDicomPath(path) ? LoadDicom(SplitSeries(path), options) : LoadPlain(path, options);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;
+}
+
+void AssumeOrientation(const std::string& orientation, io::HostVolume* volume) {
+  if (volume->has_orientation || orientation.empty()) return;
+  volume->has_orientation = true;
+  if (orientation != "RAS") return;
+  Geometry& g = volume->geometry;
+  for (int r = 0; r < 2; ++r) {
+    g.origin[r] = 0 - g.origin[r];
+    for (double& v : g.direction[r]) v = 0 - v;
+  }
 }
 
 bool IsDicomPath(const std::string& path) {

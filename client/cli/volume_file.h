@@ -15,9 +15,11 @@ namespace intrawarp::cli {
 
 struct VolumeFileOptions {
   // Which of several DICOM volumes; empty: what the path says.
-  std::string series;
+  std::string series = {};
   // Missing, uneven and sheared DICOM slices are interpolated.
   bool resample = false;
+  // How the axes of a file that states no orientation lie: "LPS", "RAS", or empty, which is LPS as a guess.
+  std::string orientation = {};
 };
 
 struct LoadedVolume {
@@ -29,6 +31,9 @@ struct LoadedVolume {
 // DICOM, with PATH#SERIES for one of several volumes where no file has that whole name. Any other file is left to
 // ReadVolumeFile. Errors begin with the path. An option that only DICOM has is INVALID_ARGUMENT for another file.
 absl::StatusOr<LoadedVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options = {});
+
+// Gives a volume without an orientation the one of these words; empty changes nothing.
+void AssumeOrientation(const std::string& orientation, io::HostVolume* volume);
 
 // Whether LoadVolume would take the path for DICOM.
 bool IsDicomPath(const std::string& path);

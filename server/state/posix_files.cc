@@ -154,7 +154,8 @@ class PosixLayer final : public FileLayer {
 
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(const std::string& path) override {
     Descriptor descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (descriptor.get() < 0) return LastError("the lock file cannot be opened");
+    if (descriptor.get() < 0)
+      return LastError("the lock file cannot be opened (the folder must exist, and the server may write to it)");
     if (flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0) return std::make_unique<PosixLock>(std::move(descriptor));
     if (errno == EWOULDBLOCK) return absl::FailedPreconditionError("file: another process uses this state directory");
     return LastError("cannot be locked");

@@ -128,7 +128,7 @@ class CliTest : public testing::Test {
   static std::string Succeed(const std::vector<std::string>& arguments) {
     const ProcessResult result = Run(arguments);
     EXPECT_EQ(result.exit_status, 0) << absl::StrCat(arguments[0], ": ", result.err);
-    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(WithoutNotes(result.err), "");
     return result.out.substr(0, result.out.find_last_not_of('\n') + 1);
   }
 
@@ -136,9 +136,10 @@ class CliTest : public testing::Test {
   static void Fail(const std::vector<std::string>& arguments, const std::string& code, const std::string& cause) {
     const ProcessResult result = Run(arguments);
     EXPECT_EQ(result.exit_status, 1) << absl::StrCat(arguments[0], ": ", result.out);
-    EXPECT_THAT(result.err, testing::StartsWith("intrawarp: " + code + ": "));
-    EXPECT_THAT(result.err, HasSubstr(cause));
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    const std::string err = WithoutNotes(result.err);
+    EXPECT_THAT(err, testing::StartsWith("intrawarp: " + code + ": "));
+    EXPECT_THAT(err, HasSubstr(cause));
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
   }
 
   static void Wrong(const std::vector<std::string>& arguments, const std::string& cause) {
@@ -1040,9 +1041,213 @@ TEST_F(CliTest, AWrongCommandLineIsExitStatusTwo) {
   Wrong(Register({"--method=affine", "--error_at=a.csv"}), "--error_at");
   Wrong({"warp", "--transform=t", "--moving=m", "--like=l", "--out=o.nii", "--interpolation=sinc"}, "--interpolation");
   Wrong({"phantom", "--out=x", "--size=1x2"}, "--size");
-  const ProcessResult no_server = RunProcess({INTRAWARP_CLI, "volume", "list"});
-  EXPECT_EQ(no_server.exit_status, 2);
-  EXPECT_THAT(no_server.err, HasSubstr("--server"));
+  Wrong(Register({"--method=affine", "--stride=2"}), "--stride: unknown option; did you mean --field_stride?");
+  Wrong(Register({"--method=affine", "--montage_at=1,2,3"}), "--montage_at: only --montage");
+  Wrong(Register({"--method=affine", "--montage=" + Out("m.png"), "--montage_at=1,2"}), "--montage_at: must be X,Y,Z");
+  Wrong(Register({"--detach", "--require_ok"}), "--require_ok");
+  Wrong(Register({"--assume_orientation=up"}), "--assume_orientation");
+  Wrong({"regsiter"}, "regsiter: unknown command; did you mean register?");
+  Wrong({"volume", "list", "--server=" + world->grpc}, "--server: given more than once");
+  const ProcessResult no_port = RunProcess({INTRAWARP_CLI, "--server=localhost", "volume", "list"});
+  EXPECT_EQ(no_port.exit_status, 2);
+  EXPECT_THAT(no_port.err, HasSubstr("HOST:PORT"));
+}
+
+TEST_F(CliTest, AServerIsNamedInAnyPlace) {
+  const ProcessResult after = RunProcess({INTRAWARP_CLI, "health", "--server=" + world->grpc});
+  EXPECT_EQ(after.exit_status, 0) << after.err;
+  EXPECT_EQ(after.out, "SERVING\n");
+  std::ofstream(Out("config")) << "# a comment\nserver = " << world->grpc << "\n";
+  const ProcessResult config =
+      RunProcess({"/usr/bin/env", "INTRAWARP_CONFIG=" + Out("config"), INTRAWARP_CLI, "health"});
+  EXPECT_EQ(config.out, "SERVING\n") << config.err;
+  const ProcessResult variable = RunProcess(
+      {"/usr/bin/env", "INTRAWARP_CONFIG=" + Out("config"), "INTRAWARP_SERVER=127.0.0.1:1", INTRAWARP_CLI, "health"});
+  EXPECT_EQ(variable.exit_status, 1);
+  EXPECT_THAT(variable.err, HasSubstr("no server listens there (127.0.0.1:1)"));
+  std::ofstream(Out("config")) << "sevrer = x\n";
+  const ProcessResult wrong =
+      RunProcess({"/usr/bin/env", "INTRAWARP_CONFIG=" + Out("config"), INTRAWARP_CLI, "health"});
+  EXPECT_EQ(wrong.exit_status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("line 1: sevrer: unknown option; did you mean server?"));
+  // A command without a server needs no file.
+  EXPECT_EQ(RunProcess({"/usr/bin/env", "INTRAWARP_CONFIG=/none", INTRAWARP_CLI, "phantom", "--help"}).exit_status, 0);
+}
+
+TEST_F(CliTest, TheVerdictIsAlwaysTold) {
+  const ProcessResult good = Run(Register({"--method=affine", "--report=" + Out("good.json"), "--require_ok"}));
+  const auto report = ReadJson(Out("good.json"));
+  const bool is_ok = report["verdict"] == "ok";
+  EXPECT_EQ(good.exit_status, is_ok ? 0 : 3) << good.err;
+  EXPECT_THAT(good.err, HasSubstr("verdict: " + report["verdict"].get<std::string>()));
+  EXPECT_THAT(good.err, HasSubstr("expected error "));
+  for (const char* name : {"schema_version", "transform", "client", "inputs", "command_line", "reason_details"}) {
+    EXPECT_TRUE(report.contains(name)) << name;
+  }
+  EXPECT_EQ(report["transform"].get<std::string>() + "\n", good.out);
+  EXPECT_EQ(report["inputs"]["fixed"], Pair("fixed.nii.gz"));
+
+  // Noise is related to nothing. Outputs are written all the same, and the report has the numbers behind the words.
+  Geometry geometry;
+  geometry.size = {40, 40, 24};
+  geometry.spacing = {8, 8, 10};
+  std::vector<float> noise(40 * 40 * 24);
+  uint32_t state = 1;
+  for (float& v : noise) v = static_cast<float>((state = state * 1664525 + 1013904223) >> 16);
+  ASSERT_TRUE(io::WriteNifti(Out("noise.nii"), geometry, PixelType::kFloat32, noise.data()).ok());
+  const std::vector<std::string> unrelated = {"register",
+                                              "--fixed=" + Pair("fixed.nii.gz"),
+                                              "--method=rigid",
+                                              "--moving=" + Out("noise.nii"),
+                                              "--require_ok",
+                                              "--report=" + Out("bad.json"),
+                                              "--warped=" + Out("bad.nii")};
+  const ProcessResult bad = Run(unrelated);
+  EXPECT_EQ(bad.exit_status, 3) << bad.err;
+  EXPECT_THAT(bad.out, testing::StartsWith("transforms/"));
+  EXPECT_THAT(bad.err, HasSubstr("verdict: review: "));
+  EXPECT_THAT(bad.err, HasSubstr("intrawarp: FAILED_PRECONDITION: the verdict is review"));
+  EXPECT_TRUE(std::filesystem::exists(Out("bad.nii")));
+  const auto details = ReadJson(Out("bad.json"))["reason_details"];
+  ASSERT_GT(details.size(), 0u);
+  EXPECT_EQ(details.size(), ReadJson(Out("bad.json"))["reasons"].size());
+  for (const auto& reason : details) {
+    EXPECT_TRUE(reason["cause"].is_string());
+    EXPECT_THAT(bad.err, HasSubstr(reason["text"].get<std::string>()));
+  }
+  std::vector<std::string> without = unrelated;
+  without.erase(without.begin() + 4);
+  EXPECT_EQ(Run(without).exit_status, 0) << "the flag is asked for by name";
+
+  // The stored transform says the same.
+  const std::string name = bad.out.substr(0, bad.out.size() - 1);
+  const std::string shown = Succeed({"transform", "show", name});
+  EXPECT_THAT(shown, HasSubstr("verdict\treview\n"));
+  EXPECT_THAT(shown, HasSubstr("reason\t" + details[0]["text"].get<std::string>()));
+  const auto stored = nlohmann::json::parse(Succeed({"transform", "show", name, "--json"}));
+  EXPECT_EQ(stored["kind"], "affine");
+  EXPECT_EQ(stored["report"]["reason_details"], details);
+  EXPECT_EQ(stored["report"]["transform"], name);
+  EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr("\treview\t"));
+  EXPECT_EQ(nlohmann::json::parse(Succeed({"transform", "list", "--json"})).size(), 3u);
+}
+
+TEST_F(CliTest, NavigationWithAnUnrelatedFrameIsNotOk) {
+  const std::string frames = Out("verdict_frames");
+  std::filesystem::create_directories(frames);
+  for (const char* name : {"/f16.nii.gz", "/f8.nii.gz"}) {
+    std::filesystem::copy_file(Pair("moving.nii.gz"), frames + name);
+  }
+  const io::HostVolume moving = Value(io::ReadNifti(Pair("moving.nii.gz")));
+  std::vector<float> noise(static_cast<size_t>(moving.geometry.voxels()));
+  uint32_t state = 7;
+  for (float& v : noise) v = static_cast<float>((state = state * 1664525 + 1013904223) >> 16);
+  ASSERT_TRUE(io::WriteNifti(frames + "/f100.nii", moving.geometry, PixelType::kFloat32, noise.data()).ok());
+  const ProcessResult result =
+      Run({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames, "--method=rigid", "--require_ok"});
+  EXPECT_EQ(result.exit_status, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("and --require_ok takes ok alone"));
+  const std::vector<std::string> lines = absl::StrSplit(result.out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[0], testing::StartsWith("f8.nii.gz\t"));
+  EXPECT_THAT(lines[1], testing::StartsWith("f16.nii.gz\t"));
+  EXPECT_THAT(lines[2], testing::StartsWith("f100.nii\treview\t"));
+  for (const std::string& line : lines) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\t'), 4) << line;
+    EXPECT_THAT(line, HasSubstr("\texpected error "));
+  }
+}
+
+TEST_F(CliTest, EveryOutputIsTriedAndEachFailureTold) {
+  const ProcessResult result = Run(Register({"--method=affine", "--field=/dev/full", "--report=/dev/full",
+                                             "--warped=" + Out("tried.nii.gz"), "--montage=" + Out("tried.png")}));
+  // The suffix of /dev/full is refused before the work begins.
+  EXPECT_EQ(result.exit_status, 2);
+  const std::string full = Out("full.nii");
+  std::filesystem::create_symlink("/dev/full", full);
+  const ProcessResult tried = Run(Register({"--method=affine", "--field=" + full, "--report=/dev/full",
+                                            "--warped=" + Out("tried.nii.gz"), "--montage=" + Out("tried.png")}));
+  EXPECT_EQ(tried.exit_status, 1);
+  EXPECT_THAT(tried.out, testing::StartsWith("transforms/"));
+  const std::string err = WithoutNotes(tried.err);
+  EXPECT_THAT(err, HasSubstr("intrawarp: RESOURCE_EXHAUSTED: --report: "));
+  EXPECT_THAT(err, HasSubstr("intrawarp: RESOURCE_EXHAUSTED: --field: "));
+  EXPECT_THAT(err, HasSubstr(tried.out.substr(0, tried.out.size() - 1) + " was made"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 2) << err;
+  EXPECT_TRUE(Value(io::ReadNifti(Out("tried.nii.gz"))).geometry.voxels() > 0);
+  EXPECT_EQ(FileContents(Out("tried.png")).substr(1, 3), "PNG");
+}
+
+TEST_F(CliTest, AFileWithoutAnOrientationIsTold) {
+  const auto bare = [](const std::string& from, const std::string& to) {
+    // A MetaImage without TransformMatrix.
+    const io::HostVolume volume = Value(io::ReadNifti(from));
+    ASSERT_TRUE(io::WriteVolumeFile(to, volume).ok());
+    std::string text = FileContents(to);
+    for (const char* key : {"TransformMatrix =", "Offset ="}) {
+      const size_t begin = text.find(key), end = text.find('\n', begin);
+      ASSERT_NE(begin, std::string::npos);
+      text.erase(begin, end - begin + 1);
+    }
+    std::ofstream(to, std::ios::binary) << text;
+  };
+  bare(Pair("fixed.nii.gz"), Out("bare_fixed.mha"));
+  bare(Pair("moving.nii.gz"), Out("bare_moving.mha"));
+  const std::vector<std::string> command = {"register", "--fixed=" + Out("bare_fixed.mha"),
+                                            "--moving=" + Out("bare_moving.mha"), "--method=rigid"};
+  const ProcessResult told = Run(command);
+  EXPECT_EQ(told.exit_status, 0) << told.err;
+  for (const char* name : {"bare_fixed.mha", "bare_moving.mha"}) {
+    EXPECT_THAT(told.err, HasSubstr(std::string(name) + ": the file states no orientation"));
+  }
+  std::vector<std::string> settled = command;
+  settled.push_back("--assume_orientation=LPS");
+  Succeed(settled);
+  const ProcessResult put = Run({"volume", "put", Out("bare_fixed.mha"), "--id=lps"});
+  EXPECT_THAT(put.err, HasSubstr("--assume_orientation"));
+  Succeed({"volume", "put", Out("bare_fixed.mha"), "--id=ras", "--assume_orientation=RAS"});
+  Succeed({"volume", "get", "volumes/ras", "--out=" + Out("ras.nii")});
+  Succeed({"volume", "get", "volumes/lps", "--out=" + Out("lps.nii")});
+  const Geometry ras = Value(io::ReadNifti(Out("ras.nii"))).geometry,
+                 lps = Value(io::ReadNifti(Out("lps.nii"))).geometry;
+  EXPECT_EQ(ras.direction[0][0], -lps.direction[0][0]);
+  EXPECT_EQ(ras.direction[1][1], -lps.direction[1][1]);
+  EXPECT_EQ(ras.direction[2][2], lps.direction[2][2]);
+  for (const char* id : {"volumes/ras", "volumes/lps"}) Succeed({"volume", "delete", id});
+}
+
+TEST_F(CliTest, PointsOutsideTheFixedImageAreTold) {
+  const std::string name = Succeed(Register({"--method=affine", "--iterations=1", "--levels=1"}));
+  std::ofstream(Out("outside.csv")) << "x,y,z\n0,0,0\n1000,0,0\n0,0,-500\n";
+  const ProcessResult result =
+      Run({"points", "--transform=" + name, "--in=" + Out("outside.csv"), "--out=" + Out("q.csv")});
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 points lie outside the fixed image"));
+  EXPECT_THAT(result.err, HasSubstr("by up to 840 mm"));
+  EXPECT_EQ(Value(io::ReadPoints(Out("q.csv"))).size(), 3u);
+}
+
+TEST_F(CliTest, ListsAndShowsAreJson) {
+  Succeed({"volume", "put", Pair("mask.nii.gz"), "--id=j"});
+  const auto list = nlohmann::json::parse(Succeed({"volume", "list", "--json"}));
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0]["name"], "volumes/j");
+  EXPECT_EQ(list[0]["pixel_type"], "uint8");
+  EXPECT_EQ(nlohmann::json::parse(Succeed({"volume", "show", "volumes/j", "--json"})), list[0]);
+  Succeed({"volume", "delete", "volumes/j"});
+  const auto info = nlohmann::json::parse(Succeed({"server", "info", "--json"}));
+  EXPECT_EQ(info["devices"][0]["name"], "cpu");
+  for (const char* kind : {"matrix", "operation", "transform"}) {
+    EXPECT_EQ(Succeed({kind, "list", "--json"}), "[]") << kind;
+  }
+  EXPECT_EQ(Succeed({"pacs", "remotes", "--json"}), "[]");
+}
+
+TEST_F(CliTest, AutoOnACpuTellsItsCostFirst) {
+  const ProcessResult result = Run(Register({"--budget_ms=1"}));
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.err, testing::StartsWith("cost: auto on the server's CPU, 40x40x24: some "));
+  EXPECT_THAT(Run(Register({"--method=rigid", "--budget_ms=1"})).err, Not(HasSubstr("cost: ")));
 }
 
 TEST_F(CliTest, HelpIsForEachCommand) {
@@ -1061,12 +1266,24 @@ TEST_F(CliTest, HelpIsForEachCommand) {
     EXPECT_THAT(Succeed(arguments), HasSubstr(command.back())) << command.back();
   }
   EXPECT_THAT(RunProcess({INTRAWARP_CLI, "register", "--help"}).out, HasSubstr("--fixed=X"));
+  for (const std::vector<std::string>& same : std::vector<std::vector<std::string>>{
+           {"register", "-h"}, {"help", "register"}, {"register", "--fixed=x", "-h"}}) {
+    std::vector<std::string> arguments = same;
+    arguments.insert(arguments.begin(), INTRAWARP_CLI);
+    EXPECT_EQ(RunProcess(arguments).out, RunProcess({INTRAWARP_CLI, "register", "--help"}).out);
+  }
+  for (const char* general : {"-h", "help"}) {
+    EXPECT_EQ(RunProcess({INTRAWARP_CLI, general}).out, RunProcess({INTRAWARP_CLI, "--help"}).out);
+  }
+  EXPECT_THAT(RunProcess({INTRAWARP_CLI, "--version"}).out, MatchesRegex("intrawarp [0-9.]+ [^\n]+\n"));
 }
 
 TEST(CliWithoutServerTest, IsUnavailable) {
   const ProcessResult result = RunProcess({INTRAWARP_CLI, "--server=127.0.0.1:1", "volume", "list"});
   EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.err, testing::StartsWith("intrawarp: UNAVAILABLE: "));
+  EXPECT_EQ(result.err,
+            "intrawarp: UNAVAILABLE: cannot connect: connection refused: no server listens there "
+            "(127.0.0.1:1)\n");
 }
 
 TEST(CliPhantomTest, EqualOptionsGiveEqualFiles) {
@@ -1085,6 +1302,18 @@ TEST(CliPhantomTest, EqualOptionsGiveEqualFiles) {
     EXPECT_EQ(FileContents(a / name), FileContents(b / name)) << name;
   }
   EXPECT_NE(FileContents(a / "fixed.nii.gz"), FileContents(c / "fixed.nii.gz"));
+  // A smaller one shows the same body.
+  TemporaryFolder small;
+  for (const char* size : {"64x64x48", "48x48x1", "16x16x16"}) {
+    const ProcessResult made =
+        RunProcess({INTRAWARP_CLI, "phantom", "--out=" + small.path(), std::string("--size=") + size});
+    EXPECT_EQ(made.exit_status, 0) << size << made.err;
+    const Geometry g = Value(io::ReadNifti(small / "fixed.nii.gz")).geometry;
+    EXPECT_NEAR(g.size.x * g.spacing.x, 320, 1e-3) << size;
+    if (g.size.z > 1) {
+      EXPECT_NEAR(g.size.z * g.spacing.z, 240, 1e-3) << size;
+    }
+  }
   EXPECT_EQ(Value(io::ReadNifti(a / "fixed.nii.gz")).geometry.size, (Int3{24, 24, 16}));
 }
 

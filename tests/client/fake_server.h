@@ -79,10 +79,15 @@ inline v1::Chunk MakeChunk(int64_t offset, const std::string& data) {
 
 struct FakeTransforms final : v1::TransformService::Service {
   Handler<const v1::MapPointsRequest*, v1::MapPointsResponse*> map_points;
+  Handler<const v1::WarpVolumeRequest*, grpc::ServerWriter<v1::WarpVolumeResponse>*> warp;
 
   grpc::Status MapPoints(grpc::ServerContext* context, const v1::MapPointsRequest* request,
                          v1::MapPointsResponse* response) override {
     return Handle(map_points, context, request, response);
+  }
+  grpc::Status WarpVolume(grpc::ServerContext* context, const v1::WarpVolumeRequest* request,
+                          grpc::ServerWriter<v1::WarpVolumeResponse>* writer) override {
+    return Handle(warp, context, request, writer);
   }
 };
 

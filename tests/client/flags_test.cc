@@ -101,5 +101,20 @@ TEST(FlagsTest, HelpHasALineForEachFlag) {
   EXPECT_EQ(std::count(help.begin(), help.end(), '\n'), 5);
 }
 
+TEST(FlagsTest, AnUnknownOptionNamesTheNearest) {
+  const CommandSyntax syntax = {.flags = {{.name = "field_stride", .placeholder = "N", .help = ""},
+                                          {.name = "metric", .placeholder = "M", .help = ""},
+                                          {.name = "server", .placeholder = "S", .help = ""}}};
+  const auto message = [&](const std::string& option) {
+    return std::string(ParseFlags(syntax, std::vector<std::string>{option}).status().message());
+  };
+  EXPECT_EQ(message("--stride=2"), "--stride: unknown option; did you mean --field_stride?");
+  EXPECT_EQ(message("--metrik=ssd"), "--metrik: unknown option; did you mean --metric?");
+  EXPECT_EQ(message("--sever=a"), "--sever: unknown option; did you mean --server?");
+  EXPECT_EQ(message("--threads=2"), "--threads: unknown option");
+  EXPECT_EQ(message("-q"), "-q: unknown option");
+  EXPECT_EQ(message("--" + std::string(1000, 'x')), "--" + std::string(1000, 'x') + ": unknown option");
+}
+
 }  // namespace
 }  // namespace intrawarp::cli

@@ -7,10 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -19,9 +21,28 @@ extern char** environ;
 namespace intrawarp::client {
 namespace {
 
+constexpr const char* kDefaults[] = {"INTRAWARP_CONFIG",      "INTRAWARP_SERVER",     "INTRAWARP_TLS_CA",
+                                     "INTRAWARP_TLS_CERT",    "INTRAWARP_TLS_KEY",    "INTRAWARP_TOKEN_FILE",
+                                     "INTRAWARP_ROUTING_KEY", "INTRAWARP_TRACEPARENT"};
+
+constexpr const char* kNotes[] = {"verdict: ", "cost: ", "start: "};
+
 std::string MakeFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "intrawarp_test_XXXXXX").string();
   return mkdtemp(pattern.data()) == nullptr ? "" : pattern;
+}
+
+// The environment without what changes the command line's defaults.
+std::vector<std::string> CleanEnvironment() {
+  std::vector<std::string> variables = {"INTRAWARP_CONFIG="};
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string variable = *each;
+    const bool is_default = std::any_of(std::begin(kDefaults), std::end(kDefaults), [&](const char* name) {
+      return variable.rfind(std::string(name) + "=", 0) == 0;
+    });
+    if (!is_default) variables.push_back(variable);
+  }
+  return variables;
 }
 
 }  // namespace
@@ -40,17 +61,32 @@ std::string FileContents(const std::string& path) {
   return contents.str();
 }
 
+std::string WithoutNotes(const std::string& text) {
+  std::istringstream lines(text);
+  std::string rest;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_note =
+        std::any_of(std::begin(kNotes), std::end(kNotes), [&](const char* note) { return line.rfind(note, 0) == 0; });
+    if (!is_note) rest += line + "\n";
+  }
+  return rest;
+}
+
 Process::Process(const std::vector<std::string>& arguments) : folder_(MakeFolder()) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  std::vector<std::string> variables = CleanEnvironment();
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   const int flags = O_WRONLY | O_CREAT | O_TRUNC;
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, (folder_ + "/out").c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, (folder_ + "/err").c_str(), flags, 0600);
-  if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+  if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environment.data()) != 0) pid_ = -1;
   posix_spawn_file_actions_destroy(&actions);
 }
 

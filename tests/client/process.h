@@ -17,7 +17,11 @@ struct ProcessResult {
   std::string err;
 };
 
-// A running program. Its stdin is empty, its output goes to files in a folder of its own, which go with it.
+// What a command line puts on stderr when all is well: the lines with verdict, cost and start; without these, `text`.
+std::string WithoutNotes(const std::string& text);
+
+// A running program, in this process's environment but for the command line's own variables (INTRAWARP_SERVER, ...) and
+// its configuration file. Its stdin is empty, its output goes to files in a folder of its own, which go with it.
 // Ends with SIGKILL what nobody waited for. Thread-compatible.
 class Process {
  public:

@@ -46,6 +46,7 @@ v1::Report Filled() {
           affine_expected_mm: 4
           affine_agreement: 0.5
           rejected_gain: 0.125
+          reach_mm: 14
         }
         verdict: VERDICT_REVIEW
         reasons { cause: VERDICT_CAUSE_LOW_OVERLAP message: "low overlap" value: 0.25 limit: 0.4 }
@@ -88,6 +89,12 @@ v1::Report Filled() {
           send_ms: 10
           total_ms: 55.5
         }
+        provenance {
+          server_version: "0.1.0"
+          receive_time { seconds: 1764120600 }
+          fixed: "volumes/f"
+          fixed_digest: "\x01\x02"
+        }
       )pb",
       &report);
   EXPECT_TRUE(parsed);
@@ -95,7 +102,7 @@ v1::Report Filled() {
 }
 
 TEST(ReportJsonTest, Golden) {
-  const std::string expected = R"({
+  const std::string expected = R"json({
   "method": "rigid,affine",
   "device": "cuda:0",
   "stop_reason": "converged",
@@ -195,12 +202,32 @@ TEST(ReportJsonTest, Golden) {
     "affine_expected": 4.0,
     "affine_agreement": 0.5,
     "deformation": null,
-    "rejected_gain": 0.125
+    "rejected_gain": 0.125,
+    "reach_mm": 14.0,
+    "worst_region_expected_mm": null,
+    "worst_region_agreement": null,
+    "visible_fraction": null
   },
   "verdict": "review",
   "reasons": [
     "low overlap",
     "not converged"
+  ],
+  "reason_details": [
+    {
+      "cause": "low_overlap",
+      "message": "low overlap",
+      "value": 0.25,
+      "limit": 0.4,
+      "text": "low overlap (overlap 0.25, limit 0.4)"
+    },
+    {
+      "cause": "not_converged",
+      "message": "not converged",
+      "value": null,
+      "limit": null,
+      "text": "not converged"
+    }
   ],
   "starts": [
     {
@@ -304,10 +331,37 @@ TEST(ReportJsonTest, Golden) {
       }
     ],
     "best_effort": false
+  },
+  "provenance": {
+    "server_version": "0.1.0",
+    "server_revision": null,
+    "receive_time": "2025-11-26T01:30:00.000Z",
+    "report_time": null,
+    "fixed": "volumes/f",
+    "moving": null,
+    "fixed_digest": "0102",
+    "moving_digest": null,
+    "fixed_mask_digest": null,
+    "moving_mask_digest": null
   }
 }
-)";
+)json";
   EXPECT_EQ(JsonText(ReportToJson("rigid,affine", Filled())), expected);
+}
+
+TEST(ReportJsonTest, ARecordSaysWhatWasDone) {
+  const ReportRecord record = {"transforms/a", {{"fixed", "ct.nii.gz"}}, {"register", "--fixed=ct.nii.gz"}};
+  const Json json = ReportToJson("rigid,affine", Filled(), record);
+  EXPECT_EQ(json["schema_version"], kReportSchemaVersion);
+  EXPECT_EQ(json["transform"], "transforms/a");
+  EXPECT_EQ(json["inputs"]["fixed"], "ct.nii.gz");
+  EXPECT_EQ(json["command_line"].dump(), R"(["register","--fixed=ct.nii.gz"])");
+  EXPECT_NE(json["client"]["version"], "");
+  for (const auto& [name, value] : ReportToJson("rigid,affine", Filled()).items()) EXPECT_EQ(json[name], value) << name;
+  EXPECT_EQ(MethodOf(Filled()), "auto") << "the server chose";
+  v1::Report named = Filled();
+  named.clear_choice();
+  EXPECT_EQ(MethodOf(named), "rigid,affine");
 }
 
 TEST(ReportJsonTest, WhatIsUndefinedIsNull) {
