@@ -547,7 +547,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     if (absl::EndsWith(rpc.label, "Upload#matrix")) return MatrixMessages(id);
     return rpc.good;
   }
-  static int64_t UnfinishedBytes() { return PreparedImage::Bytes(BoxGeometry(3, 3, 3)); }
+  static int64_t UnfinishedBytes() { return ChargedBytes(PreparedImage::Bytes(BoxGeometry(3, 3, 3))); }
 
   void DeleteAll() {
     context().sessions.CloseAll(absl::CancelledError(""));
