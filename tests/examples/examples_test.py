@@ -87,6 +87,55 @@ def test_the_notebook_in_the_tree_keeps_its_pictures():
     assert sum(output["output_type"] == "display_data" for output in outputs) == 2
 
 
+def write_series(folder, image, series):
+    """A CT series of one file a slice."""
+    pydicom = pytest.importorskip("pydicom", reason="pydicom is not installed")
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    folder.mkdir()
+    root = "2.25.3030"
+    geometry = image.geometry
+    for k, slice_voxels in enumerate(image.array):
+        meta = FileMetaDataset()
+        meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.2"
+        meta.MediaStorageSOPInstanceUID = f"{root}.{series}.{k + 1}"
+        meta.TransferSyntaxUID = "1.2.840.10008.1.2.1"
+        file = FileDataset("", {}, file_meta=meta, preamble=b"\0" * 128, is_little_endian=True, is_implicit_VR=False)
+        file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+        file.StudyInstanceUID, file.SeriesInstanceUID = f"{root}.1", f"{root}.{series}"
+        file.FrameOfReferenceUID = f"{root}.9"
+        file.PatientID, file.PatientName, file.Modality = "PHANTOM", "Phantom^One", "CT"
+        file.PatientBirthDate = file.PatientSex = file.StudyID = file.AccessionNumber = ""
+        file.StudyDate, file.StudyTime, file.ReferringPhysicianName = "20260101", "120000", ""
+        file.SeriesNumber, file.InstanceNumber = series, k + 1
+        file.Rows, file.Columns = slice_voxels.shape
+        file.PixelSpacing = [geometry.spacing_xyz[1], geometry.spacing_xyz[0]]
+        file.SliceThickness = geometry.spacing_xyz[2]
+        file.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        file.ImagePositionPatient = [float(x) for x in geometry.index_to_physical([0, 0, k])]
+        file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME2"
+        file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, 16, 15, 1
+        file.RescaleSlope, file.RescaleIntercept = 1, 0
+        file.PixelData = np.ascontiguousarray(slice_voxels, dtype="<i2").tobytes()
+        file.save_as(folder / f"{k:03d}.dcm", write_like_original=False)
+
+
+def test_folder_to_registration_object(environment, pair, tmp_path):
+    pydicom = pytest.importorskip("pydicom", reason="pydicom is not installed")
+    _, _, phantom = pair
+    write_series(tmp_path / "fixed", phantom.fixed, 1)
+    write_series(tmp_path / "moving", phantom.moving, 2)
+    programs = pathlib.Path(os.environ["INTRAWARP_CLI"]).parent
+    environment = dict(environment, PATH=f"{programs}:{environment['PATH']}")
+    done = run(environment, EXAMPLES / "dicom" / "folder_to_registration_object", tmp_path / "fixed",
+               tmp_path / "moving", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    made = pydicom.dcmread(tmp_path / "out" / "registration.dcm")
+    assert made.SOPClassUID == "1.2.840.10008.5.1.4.1.1.66.3", "a Deformable Spatial Registration"
+    assert made.PatientID == "PHANTOM"
+    warped = sorted((tmp_path / "out" / "warped").iterdir())
+    assert len(warped) == phantom.fixed.array.shape[0]
+
+
 @pytest.mark.parametrize("program, frames", [("register_pair", 1), ("live_stream", 2)])
 def test_the_twins_in_cpp(environment, address, pair, program, frames):
     fixed, moving, _ = pair
