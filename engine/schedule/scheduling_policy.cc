@@ -64,9 +64,9 @@ SchedulingPolicy::Flow* SchedulingPolicy::Enter(const Request& request) {
 SchedulingPolicy::Duration SchedulingPolicy::LeastCharged(const Class& c) {
   Duration least = Duration::max();
   for (const auto& [name, flow] : c.flows) {
-    if (flow.jobs > 0) least = std::min(least, flow.charged);
+    if (flow.started > 0) least = std::min(least, flow.charged);
   }
-  return least;
+  return least == Duration::max() ? c.level : least;
 }
 
 void SchedulingPolicy::Leave(const Entry& entry) {
@@ -116,8 +116,12 @@ void SchedulingPolicy::Start(JobId job) {
   Class& c = Of(entry.request.job_class);
   const Place place = PlaceOf(job, entry.request);
   if (c.waiting.erase(place) > 0) {
+    // A flow that waited for a lane begins anew, too: nobody else had its turns meanwhile.
+    c.level = std::max(c.level, LeastCharged(c));
+    Flow& flow = *entry.flow;
+    if (flow.started == 0) flow.charged = std::max(flow.charged, c.level - options_.owner_credit);
     ++c.started;
-    ++entry.flow->started;
+    ++flow.started;
     if (!entry.request.is_short) ++c.started_long;
   }
   if (entry.request.deadline) lapses_.erase(LapseOf(job, entry.request));

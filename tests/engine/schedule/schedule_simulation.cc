@@ -310,6 +310,7 @@ class Simulation {
   void Compute(int64_t id) {
     SimulatedJob& job = jobs_[id];
     if (job.job_class == JobClass::kBatch || job.state == State::kWaiting) Place(job);
+    if (job.state == State::kWaiting) StartFlow(id);
     if (job.state != State::kComputing) job.waited = now_ - job.since;
     job.state = State::kComputing;
     const Duration elapsed = job.segments.empty() ? Duration(0) : job.segments[job.next_segment];
@@ -396,29 +397,43 @@ class Simulation {
   bool SameFlow(int64_t a, int64_t b) const { return FlowOf(jobs_[a]) == FlowOf(jobs_[b]); }
   Duration ChargeOf(int64_t id) const { return *charges_[FlowOf(jobs_[id])]; }
 
+  // What all flows of a class that have started a job were charged so far.
+  Duration Level(JobClass job_class) {
+    std::optional<Duration> least;
+    for (int64_t id : live_) {
+      if (jobs_[id].job_class != job_class || jobs_[id].state == State::kWaiting) continue;
+      least = std::min(least.value_or(ChargeOf(id)), ChargeOf(id));
+    }
+    Duration& level = levels_[Index(job_class)];
+    level = std::max(level, least.value_or(level));
+    return level;
+  }
+
   // Of a job that is not live yet.
   void EnterFlow(int64_t id) {
     const SimulatedJob& job = jobs_[id];
-    std::optional<Duration> least;
-    bool is_live = false;
-    for (int64_t other : live_) {
-      if (jobs_[other].job_class != job.job_class) continue;
-      is_live = is_live || SameFlow(id, other);
-      least = std::min(least.value_or(ChargeOf(other)), ChargeOf(other));
-    }
+    const auto is_of_class = [&](int64_t other) { return jobs_[other].job_class == job.job_class; };
     std::optional<Duration>& charge = charges_[FlowOf(job)];
-    Duration& level = levels_[Index(job.job_class)];
-    level = std::max(level, least.value_or(Duration(0)));
-    if (!least) {
-      level = Duration(0);
+    if (std::none_of(live_.begin(), live_.end(), is_of_class)) {
       const int first = Index(job.job_class) * kMostOwners * 2;
       for (int flow = first; flow < first + kMostOwners * 2; ++flow) charges_[flow].reset();
+      levels_[Index(job.job_class)] = Duration(0);
       charge = Duration(0);
       return;
     }
-    if (is_live) return;
-    const Duration credited = level - options_.owner_credit;
-    charge = std::max(charge.value_or(credited), credited);
+    const Duration credited = Level(job.job_class) - options_.owner_credit;
+    const bool is_live = std::any_of(live_.begin(), live_.end(), [&](int64_t other) { return SameFlow(id, other); });
+    if (!is_live) charge = std::max(charge.value_or(credited), credited);
+  }
+
+  // Of a job that starts.
+  void StartFlow(int64_t id) {
+    const Duration credited = Level(jobs_[id].job_class) - options_.owner_credit;
+    const bool has_started = std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
+      return SameFlow(id, other) && jobs_[other].state != State::kWaiting;
+    });
+    std::optional<Duration>& charge = charges_[FlowOf(jobs_[id])];
+    if (!has_started) charge = std::max(*charge, credited);
   }
 
   // The job of the candidates, which are of one class, that goes first.

@@ -142,7 +142,7 @@ class Simulation {
     job.party = std::string(1, static_cast<char>('a' + world_.dice.Uniform(0, 2)));
     job.is_short = world_.dice.Chance(30);
     if (world_.dice.Chance(30)) job.deadline = world_.time.now() + world_.dice.Microseconds(1, 100000);
-    const int64_t checkpoints = world_.dice.Uniform(0, 60);
+    const int64_t checkpoints = world_.dice.Uniform(0, world_.dice.Chance(10) ? 600 : 60);
     job.run = [checkpoints](const absl::StatusOr<const ExecContext*>& ctx) {
       for (int64_t i = 0; ctx.ok() && i < checkpoints; ++i) {
         if ((*ctx)->Checkpoint({}) == Decision::kCancel) return;

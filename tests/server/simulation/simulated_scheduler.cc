@@ -14,6 +14,9 @@ namespace {
 // turn first.
 constexpr std::chrono::milliseconds kMostBehind{400};
 
+// How far a job may compute beyond its turn until its next checkpoint.
+constexpr std::chrono::milliseconds kLongestPause{20};
+
 int Index(JobClass job_class) { return static_cast<int>(job_class); }
 
 }  // namespace
@@ -222,8 +225,7 @@ void SimulatedScheduler::CheckOwners(Duration elapsed) {
     const int lanes = options_.lanes[Index(job.job_class)] - options_.short_lanes[Index(job.job_class)];
     if (policy_.started(job.job_class) < lanes) computing.try_emplace({job.job_class, job.party, job.is_short}, 0);
   }
-  const Duration most = options_.slots * (2 * options_.owner_turn + options_.owner_credit + options_.most_guarded +
-                                          options_.turn + kMostBehind);
+  const Duration turns = 2 * options_.owner_turn + options_.owner_credit + options_.most_guarded;
   std::map<std::pair<Flow, Flow>, Duration> leads;
   for (const auto& [f, f_jobs] : computing) {
     for (const auto& [g, g_jobs] : computing) {
@@ -231,6 +233,8 @@ void SimulatedScheduler::CheckOwners(Duration elapsed) {
       const auto before = leads_.find({f, g});
       const Duration lead = (before == leads_.end() ? Duration(0) : before->second) + elapsed * (f_jobs - g_jobs);
       leads[{f, g}] = lead;
+      const bool is_frame = std::get<JobClass>(f) == JobClass::kFrame;
+      const Duration most = options_.slots * (turns + (is_frame ? kMostBehind : kLongestPause));
       rules_.Check(lead <= most, "no owner starves another one in a class");
     }
   }
