@@ -72,7 +72,8 @@ std::string Row(const v1::Volume& volume) {
     absl::StrAppend(&row, "\t", Sizes(volume.geometry()), "\t", Spacings(volume.geometry()), " mm\t",
                     PixelTypeName(volume.pixel_type()), "\t", volume.resident_bytes(), " bytes");
   }
-  absl::StrAppend(&row, "\t", ResidencyName(volume), OwnerColumn(volume.owner()));
+  absl::StrAppend(&row, "\t", ResidencyName(volume), OwnerColumn(volume.owner()),
+                  volume.provisional() ? "\tprovisional" : "");
   return row;
 }
 
@@ -128,6 +129,7 @@ absl::Status Show(const ParsedFlags& flags, Session& session) {
   PrintLine("pixel_type", PixelTypeName(volume.pixel_type()));
   PrintLine("minimum", absl::StrCat(volume.minimum()));
   PrintLine("maximum", absl::StrCat(volume.maximum()));
+  PrintLine("provisional", volume.provisional() ? "more images of its series may come" : "");
   PrintLine("resident_bytes", absl::StrCat(volume.resident_bytes()));
   PrintLine("digest", absl::BytesToHexString(volume.digest()));
   const v1::Provenance& from = volume.provenance();
