@@ -321,9 +321,10 @@ BoundedMoves CountBoundedMoves(const ResidualProbe& before, absl::Span<const Vec
   BoundedMoves moves;
   for (size_t i = 0; i < ways.size(); ++i) {
     const BlockMatch& match = before.matches[i];
-    if (match.matched == 0 || match.smoothed.reach > 1) continue;
+    if (match.matched == 0) continue;
     ++moves.blocks;
-    moves.beyond += Length(ways[i]) > PredictBlockError(match, before.node_mm).bound_mm;
+    const bool agrees = match.smoothed.reach <= 1;
+    moves.beyond += agrees && Length(ways[i]) > PredictBlockError(match, before.node_mm).bound_mm;
   }
   return moves;
 }

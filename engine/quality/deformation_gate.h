@@ -77,8 +77,8 @@ struct Unexplained {
   double left_in_most = 1;
 };
 
-// How many of the affine part's blocks agree with it (to within a node), and how many of these a deformation moves
-// further than their bound.
+// How many blocks the affine part's probe matched, and how many of them agree with it (to within a node) and are moved
+// further than their bound: where the affine part is off by more than the probe reaches, a bound means nothing.
 struct BoundedMoves {
   int64_t blocks = 0;
   int64_t beyond = 0;

@@ -76,7 +76,8 @@ TEST(DeformationGateTest, AWayBeyondTheSearchCountsAsFarAsThat) {
 TEST(DeformationGateTest, OnlyBlocksThatAgreeBoundADeformation) {
   const std::vector<Vec3d> ways(60, {8, 0, 0});
   const BoundedMoves far = CountBoundedMoves(ProbeOf(std::vector<BlockMatch>(60, Block(2))), ways);
-  EXPECT_EQ(far.blocks, 0);
+  EXPECT_EQ(far.blocks, 60);
+  EXPECT_EQ(far.beyond, 0);
   const BoundedMoves near = CountBoundedMoves(ProbeOf(std::vector<BlockMatch>(60, Block(0.2f))), ways);
   EXPECT_EQ(near.blocks, 60);
   EXPECT_EQ(near.beyond, 60);
