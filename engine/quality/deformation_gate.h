@@ -39,7 +39,7 @@ inline constexpr double kMoved = 0.25;
 // With fewer blocks that moved there is nothing to judge: the deformation stays.
 inline constexpr int kLeastMovedBlocks = 8;
 inline constexpr double kLeastGain = 0.4;
-inline constexpr double kLeastForetold = 0.25;
+inline constexpr double kLeastForetold = 0.15;
 inline constexpr double kFewUnexplained = 0.15;
 inline constexpr double kFarLess = 0.25;
 inline constexpr double kLeftOfNearlyAll = 0.2;

@@ -106,9 +106,9 @@ DeformationEvidence Evidence(double gain, double foretold, Unexplained unexplain
 }
 
 TEST(DeformationGateTest, AGainThatWasForetoldIsBelieved) {
-  EXPECT_TRUE(IsBelieved(Evidence(0.41, 0.26)));
-  EXPECT_FALSE(IsBelieved(Evidence(0.39, 0.26)));
-  EXPECT_FALSE(IsBelieved(Evidence(0.41, 0.24)));
+  EXPECT_TRUE(IsBelieved(Evidence(0.41, 0.16)));
+  EXPECT_FALSE(IsBelieved(Evidence(0.39, 0.16)));
+  EXPECT_FALSE(IsBelieved(Evidence(0.41, 0.14)));
   // Beyond the reach of the probe the intensities foretell.
   EXPECT_TRUE(IsBelieved(Evidence(0.41, 0, {0.5, 0.12, 0.14})));
   EXPECT_FALSE(IsBelieved(Evidence(0.41, 0, {0.5, 0.13, 0.14})));
