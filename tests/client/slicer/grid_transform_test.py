@@ -122,6 +122,17 @@ def test_another_grid_is_taken_whole():
     assert nodes.linear_node.from_world((-20.0, -20.0, 20.0)) == pytest.approx((-20.0, -20.0, 20.0))
 
 
+@pytest.mark.parametrize("size,spacing,limit,strides", [
+    ((166, 195, 25), (1.4, 1.4, 4.0), 1000000, (1, 1, 1)),
+    ((166, 195, 25), (1.4, 1.4, 4.0), 250000, (2, 2, 1)),
+    ((256, 256, 256), (1.0, 1.0, 1.0), 1000000, (3, 3, 2)),
+    ((512, 512, 1), (0.5, 0.5, 5.0), 100000, (2, 2, 1)),
+    ((5, 4, 3), (1.0, 1.0, 1.0), 1, (3, 2, 2)),
+])
+def test_a_grid_is_thinned_where_its_nodes_are_closest(size, spacing, limit, strides):
+    assert grid_transform.strides_for(intrawarp.Geometry(size, spacing, (0.0, 0.0, 0.0)), limit) == strides
+
+
 def test_an_affine_result_leaves_a_grid_that_moves_nothing():
     nodes, field = chain(), dense_field()
     nodes.update(field, AFFINE)

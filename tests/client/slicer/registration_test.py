@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A registration and a live session, against the server for tests."""
 import time
+import types
 
 import mrml
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import intrawarp
 import intrawarp.testing
 from IntrawarpLib import live, registration, volumes
-from IntrawarpLib.grid_transform import TransformChain
+from IntrawarpLib.grid_transform import TransformChain, grid_points
 
 SHIFT = np.eye(4)
 SHIFT[:3, 3] = 4.0, -3.0, 2.0
@@ -57,6 +58,43 @@ def test_a_registration_fills_the_chain_and_says_its_verdict(server, nodes):
         outcome = registration.register(client, intrawarp, fixed, moving, shown, method="affine")
     assert outcome.status.verdict == "OK" and outcome.status.text().startswith("OK")
     assert shown.linear_node.from_world((1.0, 2.0, 3.0)) == pytest.approx(shifted_ras((1.0, 2.0, 3.0)), abs=1e-3)
+
+
+class Bent:
+    """A result that deforms, as registration.register uses one: the server maps it exactly, a field samples it."""
+    name, affine, error_map = "transforms/bent", np.eye(4), None
+    report = types.SimpleNamespace(verdict="OK", reasons=(), expected_error_mm=0.5)
+
+    def __init__(self, geometry):
+        self.geometry = geometry
+
+    def load(self):
+        return types.SimpleNamespace(kind=intrawarp.v1.TRANSFORM_KIND_CONTROL_GRID)
+
+    def map_points(self, points):
+        return points + np.sin(points / 8.0)
+
+    def field(self, encoding, stride):
+        strides = np.broadcast_to(stride, 3)
+        size = [-(-n // int(k)) for n, k in zip(self.geometry.size_xyz, strides)]
+        grid = intrawarp.Geometry(size, strides * self.geometry.spacing_xyz, self.geometry.origin_xyz,
+                                  self.geometry.direction_xyz)
+        at = grid_points(grid)
+        displacement = (self.map_points(at) - at).astype(np.float32)
+        return intrawarp.Field(displacement, grid, encoding, affine=np.eye(4), domain=self.geometry)
+
+
+def test_the_status_says_how_far_the_grid_is_from_the_result(nodes):
+    fixed, moving = nodes
+    errors = []
+    for stride in (None, 4):
+        server = types.SimpleNamespace(register=lambda fixed, moving, **options: Bent(fixed.geometry))
+        shown = chain()
+        outcome = registration.register(server, intrawarp, fixed, moving, shown, method="affine,ffd", stride=stride)
+        assert outcome.is_deformable
+        errors.append(outcome.status.grid_error_mm)
+        assert f"grid within {errors[-1]:.1f} mm" in outcome.status.text()
+    assert errors[0] < 0.2 and errors[1] > 1.0
 
 
 def test_a_live_session_follows_the_volume(server, nodes):

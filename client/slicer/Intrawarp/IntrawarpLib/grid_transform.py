@@ -54,6 +54,25 @@ def residual_displacement(field: Any, affine_lps: Any, points: Optional[Any] = N
     return (displacement + of_points).astype(np.float32).reshape(nz, ny, nx, 3)
 
 
+def strides_for(geometry: Any, largest_nodes: int) -> Tuple[int, int, int]:
+    """Every how many voxels along x, y, z a grid needs a node so that it has at most `largest_nodes`.
+
+    The axis whose nodes are closest in mm is thinned first, so that thick slices keep theirs: VTK interpolates
+    linearly, and its error grows with the square of the distance between nodes.
+    """
+    sizes, strides = geometry.size_xyz, [1, 1, 1]
+
+    def nodes(axis: int) -> int:
+        return -(-int(sizes[axis]) // strides[axis])
+
+    while nodes(0) * nodes(1) * nodes(2) > largest_nodes:
+        thinnable = [axis for axis in range(3) if nodes(axis) > 2]
+        if not thinnable:
+            break
+        strides[min(thinnable, key=lambda axis: strides[axis] * geometry.spacing_xyz[axis])] += 1
+    return strides[0], strides[1], strides[2]
+
+
 class GridTransform:
     """The image behind a vtkOrientedGridTransform. `update` writes into the same memory for as long as the grid stays the
     same, so that a frame costs a copy and no new objects. For the main thread only."""

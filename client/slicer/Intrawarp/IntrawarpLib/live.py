@@ -9,8 +9,8 @@ import time
 from typing import Any, Callable, Optional
 
 from . import volumes
-from .grid_transform import TransformChain
-from .registration import DEFAULT_STRIDE, Status, status_of
+from .grid_transform import TransformChain, strides_for
+from .registration import LIVE_NODES, Status, status_of
 
 # A result older than this is marked as stale, seconds.
 DEFAULT_STALE_S = 2.0
@@ -26,7 +26,7 @@ class LiveSession:
     """
 
     def __init__(self, server: Any, intrawarp: Any, resident_node: Any, chain: TransformChain, *,
-                 resident_is_fixed: bool = True, method: str = "log-demons", stride: int = DEFAULT_STRIDE,
+                 resident_is_fixed: bool = True, method: str = "log-demons", stride: Optional[Any] = None,
                  error_map_node: Optional[Any] = None, stale_s: float = DEFAULT_STALE_S,
                  deadline_s: Optional[float] = None, clock: Callable[[], float] = time.monotonic,
                  **options: Any) -> None:
@@ -38,6 +38,8 @@ class LiveSession:
             resident_node: the volume that stays on the server; each frame is the other image.
             chain: the nodes that show the newest result.
             resident_is_fixed: the frames are the moving image; False: the frames are the fixed one.
+            stride: every how many voxels the grid of the transform has a node, one number or three; None: the finest
+                with at most LIVE_NODES on the resident volume's grid.
             stale_s: a result whose frame is older is stale.
             deadline_s: a frame without an answer by then fails.
             clock: seconds, monotonic; for tests.
@@ -53,6 +55,8 @@ class LiveSession:
         self.sent = self.shown = self.failed = self.superseded = 0
         self.update_s = 0.0
         image = volumes.image_of(resident_node, intrawarp.Image, ignore_transform=not resident_is_fixed)
+        if stride is None:
+            stride = strides_for(image.geometry, LIVE_NODES)
         side = {"fixed" if resident_is_fixed else "moving": server.put(image)}
         self._session = server.navigate(method=method, field="int16" if _deforms(method) else None,
                                         stride=stride if _deforms(method) else None, latest=True, deadline=deadline_s,
