@@ -287,9 +287,10 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   void End(grpc::experimental::InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
     {
-      // Its context goes before this does.
+      // Its context goes before this does, and whoever ends the call for another one asks the context.
       std::lock_guard<std::mutex> lock(monitor_.mutex_);
       monitor_.identified_.erase(this);
+      ForgetStranger();
     }
     if (absl::IsUnauthenticated(refusal_) || absl::IsPermissionDenied(refusal_)) return EndRefused(methods, status);
     if (!refusal_.ok() || !IsAudited(method_)) {
