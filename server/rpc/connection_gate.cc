@@ -513,10 +513,17 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
 }
 
 void ConnectionGate::Hold(Connection& connection, int64_t received, Time now) {
+  // Nothing can hold a stranger whose sequence number the kernel has not kept.
+  const int64_t excess = received - connection.accounted - Budget(connection);
+  const bool is_loose = !connection.is_known && !connection.first_sequence;
+  if (is_loose && excess >= std::max(connection.unseen, limits_.message_bytes)) {
+    const ConnectionPtr closed = open_.at(connection.id);
+    return Close(closed, ConnectionEnd::kUnaccounted);
+  }
   if (connection.held_since) return;
   if (connection.is_known) {
     if (!connection.excess_since) connection.excess_since = now;
-    const bool is_much = received - connection.accounted - Budget(connection) >= kKnownBytesAtOnce - kKnownBytes;
+    const bool is_much = excess >= kKnownBytesAtOnce - kKnownBytes;
     if (!is_much && now - *connection.excess_since < kPatience) return;
   }
   connection.held_since = now;
@@ -531,7 +538,7 @@ void ConnectionGate::Release(Connection& connection) {
   connection.bound.reset();
 }
 
-// Without a number to count from, the watch alone bounds what comes.
+// Without a number to count from, only the watch bounds what comes.
 void ConnectionGate::Bound(Connection& connection, int64_t bytes) {
   if (!connection.first_sequence || connection.bound == bytes || !connection.is_open()) return;
   if (BoundReceived(connection.fd, *connection.first_sequence, bytes)) connection.bound = bytes;
@@ -588,10 +595,11 @@ void ConnectionGate::Forget(const ConnectionPtr& connection) {
 void ConnectionGate::Close(const ConnectionPtr& connection, ConnectionEnd why) {
   if (connection->is_closed) return;
   if (connection->is_open()) {
+    // Whoever sees the end can read of it.
+    counters_->by_reason[static_cast<size_t>(why)]->Increment();
     shutdown(connection->fd, SHUT_RDWR);
     // The kernel answers what still comes with a reset.
     Release(*connection);
-    counters_->by_reason[static_cast<size_t>(why)]->Increment();
   }
   Forget(connection);
 }
