@@ -87,8 +87,8 @@ absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const KeptContent& content, c
   return absl::DataLossError("its header is that of another payload");
 }
 
-// Makes the object on the device's own thread, and waits for it.
-absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
+// Makes the object on the device's own thread, and waits for it. `owner`: who has claimed the workspace.
+absl::Status Make(DeviceContext& device, UploadKind& kind, const std::string& owner, const char* data) {
   // Outlives the waiter, who may go while set_value still runs.
   const auto made = std::make_shared<std::promise<absl::Status>>();
   const auto make = [made, &kind, data](const absl::StatusOr<const ExecContext*>& ctx) {
@@ -98,6 +98,7 @@ absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
   const std::optional<int64_t> workspace_bytes = kind.JobWorkspaceBytes();
   if (workspace_bytes) {
     Job job;
+    job.party = owner;
     job.is_short = true;
     job.workspace_bytes = *workspace_bytes;
     job.run = make;
@@ -109,7 +110,7 @@ absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
 }
 
 // Reads the bytes, verifies them and makes the object.
-absl::Status Load(DeviceContext& device, const KeptContent& content, UploadKind& kind) {
+absl::Status Load(DeviceContext& device, const KeptContent& content, const std::string& owner, UploadKind& kind) {
   StagingMemory memory;
   if (content.payload_bytes > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(content.payload_bytes));
@@ -117,7 +118,7 @@ absl::Status Load(DeviceContext& device, const KeptContent& content, UploadKind&
   const absl::Span<char> bytes(memory.data(), static_cast<size_t>(content.payload_bytes));
   INTRAWARP_RETURN_IF_ERROR(device.durable.Read(content.payload, bytes));
   INTRAWARP_RETURN_IF_ERROR(kind.Validate(memory.data()));
-  return Make(device, kind, memory.data());
+  return Make(device, kind, owner, memory.data());
 }
 
 // An object that exceeds the limit of uploads takes all of it.
@@ -145,7 +146,7 @@ absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) 
   const UploadSpec& spec = kind->spec();
   DeviceContext& device = PlaceObject(context);
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, spec, row.owner));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, row.owner, *kind));
   Grant reservation = grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
   return kind->Restore(context, std::move(reservation), IdentityOf(row, context.durable));
 }
@@ -198,7 +199,7 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceC
   claim.uploading_bytes = UploadingClaim(device, spec);
   INTRAWARP_ASSIGN_OR_RETURN(const Grant working, device.ledger.Admit(claim, Share::kSession));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> reservation, reserve(spec.resident_bytes));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, /*owner=*/"", *kind));
   OwnStores stores(device);
   const KeptIdentity identity{"kept", true, "", {}, std::nullopt, std::nullopt, description};
   INTRAWARP_RETURN_IF_ERROR(kind->Restore(stores.context, std::move(*reservation), identity));
@@ -209,7 +210,7 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeKeptVolume(DeviceContext
   const KeptContent& content = spooled.residency->content();
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, device));
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, kind->spec(), spooled.owner));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, spooled.owner, *kind));
   OwnStores stores(device);
   const KeptIdentity identity{
       spooled.id, spooled.id_was_chosen, spooled.digest,   spooled.create_time, spooled.expiry, std::nullopt,
