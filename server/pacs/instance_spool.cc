@@ -416,15 +416,21 @@ void InstanceSpool::Awaken(Gathering& gathering, bool is_new) {
 
 absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                                 int64_t association, int64_t announced) {
-  INTRAWARP_RETURN_IF_ERROR(CheckInstance(key, instance, *file));
   std::unique_ptr<SpooledFile> replaced;  // goes after the lock, which it takes
   std::string folder;
   for (;;) {
+    bool is_elsewhere = false;
     std::unique_lock<std::mutex> lock(mutex_);
+    const std::vector<std::string> compared = PathsOf(key.peer, instance, key, &is_elsewhere);
+    lock.unlock();
+    INTRAWARP_RETURN_IF_ERROR(CheckInstance(key, instance, *file));
+    lock.lock();
+    // Another association has brought the instance meanwhile, or its file has moved.
+    if (PathsOf(key.peer, instance, key, &is_elsewhere) != compared) continue;
     const absl::StatusOr<Gathering*> found = Find(key);
     if (!found.ok()) {
       lock.unlock();
-      if (MakeRoom(nullptr)) continue;
+      if (absl::IsResourceExhausted(found.status()) && MakeRoom(nullptr)) continue;
       return found.status();
     }
     Gathering& gathering = **found;
