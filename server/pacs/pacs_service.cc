@@ -106,7 +106,8 @@ void FillMatch(const SeriesMatch& from, v1::SeriesMatch& to) {
   to.set_patient_birth_date(from.patient_birth_date);
 }
 
-// Keyed hashes of the keys: who knows a value finds its searches, and nobody reads it there.
+// Hashes of the keys, those of a patient only by the log's key: who has it and knows a value finds its searches, and
+// nobody reads it there.
 void AuditKeys(const SeriesQuery& query, CallAudit& audit) {
   for (const auto& [role, value] : {std::pair<const char*, const std::string&>{"study_uid", query.study},
                                     {"patient_id", query.patient_id},

@@ -54,6 +54,16 @@ constexpr std::array<absl::string_view, 4> kExports = {
     "intrawarp.v1.TransformService/WarpVolume",
 };
 
+// What a search knows of a patient, in order: names and numbers, which are soon guessed.
+constexpr std::array<absl::string_view, 3> kOfPatients = {"accession_number", "patient_id", "patient_name"};
+// In the place of a digest that would tell them.
+constexpr char kGiven[] = "given";
+
+bool IsOfPatient(absl::string_view role) { return std::binary_search(kOfPatients.begin(), kOfPatients.end(), role); }
+
+// A digest that takes no key.
+std::string PlainDigest(absl::string_view name) { return audit::ChainHash("").Next("", name).substr(0, kNameDigits); }
+
 double Milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 std::string ToJsonText(const google::protobuf::Message& message) {
@@ -249,8 +259,10 @@ void CallAudit::Digest(absl::string_view role, const std::string& sha256) {
 
 void CallAudit::Name(absl::string_view role, absl::string_view resource) {
   if (trail_ == nullptr) return;
+  std::string digest = trail_->NameDigest(resource);
+  if (IsOfPatient(role) && digest == PlainDigest(resource)) digest = kGiven;
   std::lock_guard<std::mutex> lock(mutex_);
-  record_.names.emplace_back(role, trail_->NameDigest(resource));
+  record_.names.emplace_back(role, std::move(digest));
 }
 
 void CallAudit::Options(const google::protobuf::Message& options) {

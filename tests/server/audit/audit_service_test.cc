@@ -327,6 +327,32 @@ TEST_F(AuditServiceTest, AChangeOfTheLogHasItsRecord) {
 }
 
 // A new method fails here until somebody decides whether its calls are recorded.
+// Whoever tries all numbers would find the patient's by a digest that takes no key.
+TEST(AuditTrailTest, DigestsOfPatientsTakeTheLogsKey) {
+  for (const std::string key : {"", "0123456789abcdef"}) {
+    std::string folder = testing::TempDir() + "/auditXXXXXX";
+    folder = mkdtemp(folder.data());
+    const Seams seams = SystemSeams();
+    AuditTrail trail(seams);
+    audit::AuditOptions options;
+    options.directory = folder;
+    options.key = key;
+    ASSERT_TRUE(trail.Open(state::PosixFiles(), std::move(options), {}).ok());
+    CallAudit call(&trail);
+    for (const char* role : {"study_uid", "patient_id", "patient_name", "accession_number"}) call.Name(role, "4711");
+    call.Close({"search", "", ""}, grpc::Status::OK, std::chrono::nanoseconds(0), [](const absl::Status&) {});
+    trail.Close();
+    std::ifstream file(folder + "/audit-00000001.log");
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("\"study_uid\":\"", trail.NameDigest("4711"), "\"")));
+    for (const char* role : {"patient_id", "patient_name", "accession_number"}) {
+      const std::string told = key.empty() ? "given" : trail.NameDigest("4711");
+      EXPECT_THAT(text, HasSubstr(absl::StrCat("\"", role, "\":\"", told, "\"")));
+    }
+    std::filesystem::remove_all(folder);
+  }
+}
+
 TEST(AuditTrailTest, EveryMethodThatDoesMoreThanAskIsRecorded) {
   int recorded = 0;
   for (const RpcMethod& method : AllMethods()) {
