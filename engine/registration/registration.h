@@ -83,11 +83,11 @@ int64_t RegistrationResultBytes(const RegistrationInput& input);
 // The same after one stage, for a fixed image on `fixed`.
 int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed);
 
-// Validates the input (validate.h) and runs the stages on the images through their windows (image/window.h). Looks at ctx.Checkpoint between iterations (on CUDA every few):
-// kStop returns the best so far with stop_reason kBudget, kCancel returns CANCELLED. A stage without time is left out,
-// but a deformable one still gives its native form (control grid, velocity) of what it would have started from.
-// FAILED_PRECONDITION when the images (or masks) do not overlap enough, a mask selects nothing, or the objective is
-// undefined (affine.h). Waits for the stream.
+// Validates the input (validate.h) and runs the stages on the images through their windows (image/window.h). Looks at
+// ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with stop_reason kBudget,
+// kCancel returns CANCELLED. A stage without time is left out, but a deformable one still gives its native form
+// (control grid, velocity) of what it would have started from. FAILED_PRECONDITION when the images (or masks) do not
+// overlap enough, a mask selects nothing, or the objective is undefined (affine.h). Waits for the stream.
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input);
 
 }  // namespace intrawarp

@@ -147,8 +147,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   bool no_more_ = false;
   bool stopped_ = false;
   std::optional<int64_t> last_number_;  // the largest so far
-  std::deque<Frame> ready_;  // received or failed, waiting for their turn
-  Frame running_;            // its job is submitted
+  std::deque<Frame> ready_;             // received or failed, waiting for their turn
+  Frame running_;                       // its job is submitted
   std::deque<Event> events_;
   int unanswered_ = 0;  // frames from their header to their result
   int light_ = 0;       // of these, those that hold no memory
