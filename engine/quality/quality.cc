@@ -326,6 +326,12 @@ bool IsCertainOfStart(const QualityReport& report) {
          error.affine_bound_mm.value_or(error.bound_mm) <= error.reach_mm;
 }
 
+// Smooth images that have nothing in common agree, too: their few blocks have 4 to 8 clear matches.
+bool StandsByItself(const ErrorEstimate& affine) {
+  constexpr double kMatchesAPoint = 3;
+  return affine.clear_matches >= kMatchesAPoint * affine.fixing_points;
+}
+
 // Undefined where one of the images is constant, which no metric can register.
 std::optional<ReviewReason> NotCorrelated(const QualityReport& report) {
   constexpr ReviewCause kCause = ReviewCause::kNotCorrelated;
@@ -359,7 +365,7 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
     reasons.push_back({ReviewCause::kPoseNotObserved, report.slice_observability, kLeastObservability});
   }
   if (report.rejected_gain) {
-    const bool is_told_only = agrees && !report.keeps_rejected;
+    const bool is_told_only = agrees && StandsByItself(*report.error) && !report.keeps_rejected;
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain, is_told_only});
     const bool is_in_vain = report.keeps_rejected && !(*report.rejected_gain > 0);
     if (is_in_vain) reasons.push_back({ReviewCause::kNoGain, *report.rejected_gain, 0.0});

@@ -203,6 +203,14 @@ double ExtentRatio(const Geometry& a, const Geometry& b) {
   return longer / shorter;
 }
 
+// The last stage whose result is part of the answer: not one whose deformation was taken out, if there is another. Null
+// without stages.
+const StageReport* LastInAnswer(const RegistrationResult& result, const QualityReport& report) {
+  if (result.stages.empty()) return nullptr;
+  const bool is_undone = report.rejected_gain && !report.keeps_rejected && result.stages.size() > 1;
+  return &result.stages[result.stages.size() - (is_undone ? 2 : 1)];
+}
+
 // Fills what the judge has left.
 absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const RegistrationResult& result,
                     QualityReport& report, LatencyBreakdown& latency) {
@@ -233,7 +241,7 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
   }
   if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
   report.is_deformed = !result.transform.is_affine() && (!report.rejected_gain || report.keeps_rejected);
-  const StageReport* last = result.stages.empty() ? nullptr : &result.stages.back();
+  const StageReport* last = LastInAnswer(result, report);
   report.takes_like_intensities = last != nullptr && MetricOf(last->options) == MetricKind::kSsd;
   report.extent_ratio = ExtentRatio(in.fixed->geometry(), in.moving->geometry());
   report.review_reasons =

@@ -915,6 +915,11 @@ TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSeeUnlessTheAff
   report.error->agreement = 0.79;
   expect(true);
   report.error->agreement = 1;
+  report.error->clear_matches = 12;
+  expect(false);
+  report.error->clear_matches = 11;
+  expect(true);
+  report.error->clear_matches = 100;
   report.error->expected_mm = 5.1;
   expect(true);
 }
