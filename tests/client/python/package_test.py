@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel: one pure file, installed in a fresh environment; the self-test; what notebooks show."""
+import itertools
 import os
 import pathlib
 import shutil
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import intrawarp as iw
-from intrawarp import testing
+from intrawarp import _display, testing
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "client" / "python"
 
@@ -159,6 +160,28 @@ def test_html_is_escaped():
             assert thing._repr_html_().startswith("<table>") and len(thing._repr_html_()) < 2000
         for link in ("http:", "https:", "src=", "href="):
             assert link not in shown
+
+
+@pytest.mark.parametrize("voxel_axes", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("signs", list(itertools.product((1.0, -1.0), repeat=3)))
+def test_the_montage_has_the_patients_left_on_the_right_and_the_head_up(voxel_axes, signs):
+    """Each voxel holds where it lies: whatever the header's axes, the numbers grow towards the same edges."""
+    direction = np.zeros((3, 3))
+    for voxel, (world, sign) in enumerate(zip(voxel_axes, signs)):
+        direction[world, voxel] = sign
+    geometry = iw.Geometry((5, 4, 3), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), direction)
+    k, j, i = np.meshgrid(np.arange(3), np.arange(4), np.arange(5), indexing="ij")
+    at = geometry.index_to_physical(np.stack([i, j, k], axis=-1))
+    for axis in range(3):
+        view = _display.View(geometry, axis)
+        plane = view.turn(_display.plane_of(at, axis, 1))
+        left, right, top, bottom = view.letters
+        across, down = (left, right, plane[1, 0], plane[1, -1]), (top, bottom, plane[0, 1], plane[-1, 1])
+        for low, high, first, last in (across, down):
+            world = next(each for each in range(3) if {low, high} == set(_display._ENDS[each]))
+            grows = last[world] > first[world]
+            assert grows == (high in "LPS")
+        assert right in "LPS" and bottom in "LPI"
 
 
 @pytest.mark.filterwarnings("default")

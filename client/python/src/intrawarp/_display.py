@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a notebook shows: small tables, and the montage. Every text is escaped; nothing is fetched."""
 import html
+import itertools
 from typing import Any, List, Optional, Tuple
 
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from .errors import InvalidArgument
 
 _AXES = {"x": 0, "y": 1, "z": 2}
+# The letters of an LPS axis, from its negative end to its positive one.
+_ENDS = (("R", "L"), ("A", "P"), ("I", "S"))
 _COLOURS = {"OK": "#1a7f37", "REVIEW": "#9a6700"}
 
 
@@ -48,8 +51,38 @@ def report_html(name: str, report: Any) -> str:
 
 
 def plane_of(volume: Any, axis: int, index: int) -> Any:
-    """A plane of an array (z, y, x, ...), with the rows upwards where they go to the head."""
+    """A plane of an array (z, y, x, ...)."""
     return np.take(volume, index, axis=2 - axis)
+
+
+class View:
+    """How a plane across a voxel axis is turned so that it looks as radiologists expect: the patient's left is on the
+    right, the front and the head are up; in a sagittal plane the front is on the left.
+
+    Attributes:
+        letters: of the left, right, top and bottom edges (R, L, A, P, I, S); of an oblique grid the nearest ones.
+    """
+
+    def __init__(self, geometry: Any, axis: int) -> None:
+        direction = geometry.direction_xyz
+        # Which axis of the patient each voxel axis runs along; no two share one.
+        along = max(
+            itertools.permutations(range(3)),
+            key=lambda each: float(sum(abs(direction[world, voxel]) for voxel, world in enumerate(each))),
+        )
+        columns, rows = (each for each in range(3) if each != axis)
+        left, right = _ENDS[along[columns]]
+        top, bottom = _ENDS[along[rows]]
+        is_upright = along[rows] == 2
+        if is_upright:
+            top, bottom = bottom, top
+        self.letters = left, right, top, bottom
+        self._flips_columns = direction[along[columns], columns] < 0
+        self._flips_rows = (direction[along[rows], rows] < 0) != is_upright
+
+    def turn(self, plane: Any) -> Any:
+        """A plane (rows, columns) with its first row at the top."""
+        return plane[:: -1 if self._flips_rows else 1, :: -1 if self._flips_columns else 1]
 
 
 def _window(plane: Any) -> Tuple[float, float]:
@@ -116,12 +149,16 @@ def plot_result(
     bound = _error_plane(report, fixed, normal, place)
     if bound is not None:
         panels.append(("95 % of errors are below, mm", bound, "cividis", "mm"))
-    # A plane across the body's axis has the patient's front up in LPS; the others have the head up.
-    origin = "upper" if normal == 2 else "lower"
+    view = View(fixed.geometry, normal)
     for number, (title, plane, colours, unit) in enumerate(panels):
         axes = figure.add_subplot(2, 3, number + 1)
         limits = {"vmin": -1, "vmax": 1} if title == "difference" else {}
-        shown = axes.imshow(plane, cmap=colours, origin=origin, aspect=aspect, interpolation="nearest", **limits)
+        shown = axes.imshow(
+            view.turn(plane), cmap=colours, origin="upper", aspect=aspect, interpolation="nearest", **limits
+        )
+        if number == 0:
+            for letter, x, y in zip(view.letters, (0.02, 0.98, 0.5, 0.5), (0.5, 0.5, 0.98, 0.02)):
+                axes.text(x, y, letter, transform=axes.transAxes, color="#ffd33d", ha="center", va="center")
         axes.set_title(title)
         axes.set_axis_off()
         if unit is not None:

@@ -505,7 +505,7 @@ class Result(Transform):
 
     def plot(self, *, axis: str='z', index: Optional[int]=None, figure: Any=None) -> Any:
         """Draws a montage with matplotlib: fixed, warped, a checkerboard of both, their difference, the displacement
-        and the predicted error, in one plane.
+        and the predicted error, in one plane, turned as radiologists expect it, with the letters of its sides.
 
         Args:
             axis: the plane's normal, "x", "y" or "z". index: the voxel along it; None: the middle.
