@@ -121,8 +121,10 @@ Quantisation QuantisationOf(const StoredValues& stored, int least_bits, absl::Sp
   }
   Quantisation q;
   q.intercept = AsWritten(extent.low);
-  // A little more than needed, so that rounding the slope to its decimal string leaves the largest value in range.
-  if (extent.high > extent.low) q.slope = AsWritten((extent.high - q.intercept) / 65534);
+  // A little more than needed, so that rounding the slope to its decimal string leaves the largest value in range. One
+  // value is held with any slope.
+  const bool has_range = extent.high > extent.low;
+  if (has_range || stored.shared) q.slope = AsWritten(has_range ? (extent.high - q.intercept) / 65534 : stored.slope);
   return q;
 }
 

@@ -670,7 +670,6 @@ TEST_F(DicomObjectsTest, StoredValuesAreHeldInTheirRange) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(wide[i], values[i], 10001.0 / 65534 / 2 + 1e-3);
 }
 
-// The acquisition of the moving files is made anew or left out.
 // Values that are small against the source's steps, as those of a parameter map written beside a CT.
 TEST_F(DicomObjectsTest, ValuesBelowAStepOfTheSourceSurvive) {
   const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
@@ -687,6 +686,11 @@ TEST_F(DicomObjectsTest, ValuesBelowAStepOfTheSourceSurvive) {
   std::fill(values.begin(), values.end(), 0.3F);
   ASSERT_THAT(WriteDerivedSeries(Path("flat"), fixed.geometry, values, fixed, moving), Succeeds());
   EXPECT_NEAR(ToFloat(ReadDicom(Path("flat"))->volume)[3], 0.3, 1e-6);
+  // The same where the source has steps so small that its bits do not reach the value.
+  DicomReference fine = Reference("moving");
+  fine.stored.slope = 1e-3;
+  ASSERT_THAT(WriteDerivedSeries(Path("fine"), fixed.geometry, values, fixed, fine), Succeeds());
+  EXPECT_NEAR(ToFloat(ReadDicom(Path("fine"))->volume)[3], 0.3, 1e-3);
   // Few values on the source's steps keep them.
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
   ASSERT_THAT(WriteDerivedSeries(Path("labels"), fixed.geometry, values, fixed, moving), Succeeds());
@@ -717,6 +721,7 @@ TEST_F(DicomObjectsTest, ADerivedSeriesIsShownLikeItsSource) {
   EXPECT_EQ(ToFloat(ReadDicom(Path("out"))->volume)[7], std::round(values[7]));
 }
 
+// The acquisition of the moving files is made anew or left out.
 TEST_F(DicomObjectsTest, AHostileAcquisitionLeavesAWellFormedImage) {
   const DicomReference fixed = Reference("fixed");
   DicomReference moving = Reference("moving");
