@@ -111,7 +111,7 @@ v1::UploadHeader HeaderOf(const NewVolume& volume, const io::HostVolume& read) {
 Claim ClaimFor(const NewVolume& volume, int device) {
   Claim claim;
   claim.device = device;
-  claim.resident_bytes = PreparedImage::Bytes(volume.geometry);
+  claim.resident_bytes = ChargedBytes(PreparedImage::Bytes(volume.geometry));
   claim.uploading_bytes = std::max(claim.resident_bytes, volume.geometry.voxels() * int64_t{sizeof(float)});
   claim.uploads = 1;
   claim.owner = volume.owner;
