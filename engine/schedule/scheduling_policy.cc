@@ -53,7 +53,8 @@ SchedulingPolicy::Flow* SchedulingPolicy::Enter(const Request& request) {
   const bool any = std::any_of(c.flows.begin(), c.flows.end(), [](const auto& f) { return f.second.jobs > 0; });
   if (!any) c.flows.clear();
   c.level = any ? std::max(c.level, LeastCharged(c)) : Duration(0);
-  const Duration first = any ? c.level - options_.owner_credit : Duration(0);
+  // No more than was computed since the class had no job: a job that just ends beside it gives nobody credit.
+  const Duration first = any ? std::max(c.level - options_.owner_credit, Duration(0)) : Duration(0);
   // A flow that came back now would begin anew.
   std::erase_if(c.flows, [&](const auto& f) { return f.second.jobs == 0 && f.second.charged <= first; });
   Flow& flow = c.flows.try_emplace({request.owner, request.is_short}, Flow{first}).first->second;

@@ -421,7 +421,7 @@ class Simulation {
       charge = Duration(0);
       return;
     }
-    const Duration credited = Level(job.job_class) - options_.owner_credit;
+    const Duration credited = std::max(Level(job.job_class) - options_.owner_credit, Duration(0));
     const bool is_live = std::any_of(live_.begin(), live_.end(), [&](int64_t other) { return SameFlow(id, other); });
     if (!is_live) charge = std::max(charge.value_or(credited), credited);
   }

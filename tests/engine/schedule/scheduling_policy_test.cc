@@ -409,6 +409,17 @@ TEST_F(TurnsTest, WhoeverComesGoesFirstForAsLongAsItsCredit) {
   EXPECT_NEAR(static_cast<double>(later.at(1)), 1000, 110);
 }
 
+// The last job of "b" ends just after the first one of "a" came, and "b" comes back.
+TEST_F(TurnsTest, AJobThatJustEndsGivesNobodyCredit) {
+  PushOf("b", 1, 0);
+  ComputeUntil(20);
+  PushOf("a", 2, 20);
+  End(1);
+  ComputeUntil(120);
+  PushOf("b", 3, 120);
+  EXPECT_TRUE(policy_.ShouldYield(2, At(120)));
+}
+
 TEST_F(TurnsTest, CreditIsNotHadTwice) {
   PushOf("a", 1, 0);
   ComputeUntil(1000);
