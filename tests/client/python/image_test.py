@@ -61,6 +61,32 @@ def test_strides_never_count(name, array, axes):
     assert image.array_xyz[4, 2, 1] == voxels()[1, 2, 4]
 
 
+def test_no_voxel_is_copied_that_need_not_be():
+    """In and out (SimpleITK's pull request 2447 and ITK's 6018 ask for this)."""
+    plain = voxels()
+    image = Image(plain, axes="zyx", **KEYS)
+    for view in (image.array, image.array_xyz, image.values, np.asarray(image), np.frombuffer(image.buffer(), np.int16)):
+        assert np.shares_memory(view, plain)
+    assert np.shares_memory(Image(plain.transpose(2, 1, 0), axes="xyz", **KEYS).array, plain)
+    assert not np.shares_memory(Image(np.asfortranarray(plain), axes="zyx", **KEYS).array, plain)
+
+
+def test_numpys_copy_argument():
+    """numpy 2 trusts what __array__ gives: a view for copy=True would let a caller write into an image."""
+    image = Image(voxels(), axes="zyx", **KEYS)
+    assert image.__array__(copy=False) is image.array and image.__array__() is image.array
+    assert image.__array__(np.int16, copy=False) is image.array
+    taken = image.__array__(copy=True)
+    assert (taken == image.array).all() and not np.shares_memory(taken, image.array)
+    assert not np.shares_memory(np.array(image), image.array)
+    rescaled = Image(voxels(), axes="zyx", rescale=(2.0, 1.0), **KEYS)
+    assert (np.asarray(rescaled) == voxels() * 2.0 + 1.0).all()
+    for source, dtype in ((image, np.float32), (rescaled, None)):
+        with pytest.raises(ValueError, match="without a copy"):
+            source.__array__(dtype, copy=False)
+        assert not np.shares_memory(source.__array__(dtype, copy=True), source.array)
+
+
 @pytest.mark.parametrize(
     "missing,sentence",
     [

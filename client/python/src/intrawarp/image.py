@@ -162,8 +162,15 @@ class Image:
         return self._zyx * self.rescale[0] + self.rescale[1]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """`values`. numpy 2 says by `copy` whether the caller may write to them (True), wants a view (False), or does
+        not mind (None), and does not copy again."""
         values = self.values
-        return values if dtype is None else values.astype(dtype)
+        made = values if dtype is None else values.astype(dtype, copy=False)
+        if made is self._zyx:
+            return made.copy() if copy else made
+        if copy is False:
+            raise ValueError("the voxels cannot be viewed so without a copy: they are rescaled or of another type")
+        return made
 
     @property
     def dtype(self) -> Any:
