@@ -82,7 +82,7 @@ class IntrawarpWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
             self.logic.require_client()
             frames = self.ui.movingSelector.currentNode()
             self.logic.start_live(self.address(), self.ui.fixedSelector.currentNode(), frames,
-                                  self.ui.errorMapBox.checked)
+                                  self.ui.methodBox.currentText, self.ui.errorMapBox.checked)
             self.addObserver(frames, slicer.vtkMRMLScalarVolumeNode.ImageDataModifiedEvent, self.on_frame)
             self.timer.start()
             self.on_frame(frames)
@@ -167,13 +167,15 @@ class IntrawarpLogic(ScriptedLoadableModuleLogic):
             return registration.register(server, intrawarp, fixed, moving, self.chain_for(moving), method=method,
                                          error_map_node=self.error_map_for(moving, with_error_map), progress=progress)
 
-    def start_live(self, address, fixed, moving, with_error_map):
+    def start_live(self, address, fixed, moving, method, with_error_map):
+        """`method`: "auto" is the session's default."""
         import intrawarp
         if fixed is None or moving is None:
             raise ValueError("choose the resident (fixed) volume and the one whose changes are the frames")
+        options = {} if method == "auto" else {"method": method}
         self.server = intrawarp.connect(address or None)
         self.session = live.LiveSession(self.server, intrawarp, fixed, self.chain_for(moving), resume=30.0,
-                                        error_map_node=self.error_map_for(moving, with_error_map))
+                                        error_map_node=self.error_map_for(moving, with_error_map), **options)
 
     def stop_live(self):
         session, server = self.session, self.server
@@ -185,7 +187,7 @@ class IntrawarpLogic(ScriptedLoadableModuleLogic):
 
     def make_phantom(self):
         """Two volumes, one of which is the other one deformed; the truth is known."""
-        import intrawarp
+        intrawarp = self.require_client()
         from IntrawarpLib import volumes
         pair = intrawarp.phantom()
         nodes = []
@@ -208,9 +210,9 @@ class IntrawarpTest(ScriptedLoadableModuleTest):
         self.test_registration_moves_the_volume()
 
     def test_registration_moves_the_volume(self):
-        import intrawarp.testing
         logic = IntrawarpLogic()
         fixed, moving = logic.make_phantom()
+        import intrawarp.testing
         with intrawarp.testing.FakeServer() as server:
             outcome = logic.register(server.address, fixed, moving, "affine", False)
         self.assertEqual(outcome.status.verdict, "OK")
