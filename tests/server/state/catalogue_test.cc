@@ -99,7 +99,7 @@ TEST(Catalogue, AnOlderVersionIsBroughtForwardAndANewerOneRefused) {
   }
   const absl::Status refused = Catalogue::Open(disk, "d/c.db").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.message(), HasSubstr("has version 5, this program knows versions up to 4"));
+  EXPECT_THAT(refused.message(), HasSubstr("has version 6, this program knows versions up to 5"));
 }
 
 // Rows as version 1 wrote them.
@@ -237,6 +237,20 @@ TEST(Catalogue, AnOperationTakesThePlaceOfTheOneBefore) {
   EXPECT_TRUE(catalogue->RemoveOperation("o", "ann").ok());
   EXPECT_TRUE(catalogue->RemoveOperation("o", "ann").ok()) << "it is gone";
   EXPECT_THAT(*catalogue->ListOperations(), ElementsAre(other));
+}
+
+TEST(Catalogue, TheClockComesBackAndBeginsWithTheNewestObject) {
+  MemoryDisk disk;
+  EXPECT_EQ(*OpenIn(disk)->Clock(), CatalogueClock());
+  const CatalogueClock clock{1'700'000'000'123'456'789, -5, 7};
+  ASSERT_TRUE(OpenIn(disk)->SetClock(clock).ok());
+  EXPECT_EQ(*OpenIn(disk)->Clock(), clock);
+  // A catalogue of a version that kept no time.
+  MemoryDisk older;
+  const std::string first = FirstVersion();
+  const std::vector<const char*> old = {first.c_str()};
+  ASSERT_TRUE(Catalogue::Open(older, "d/c.db", old).ok());
+  EXPECT_EQ(*OpenIn(older)->Clock(), (CatalogueClock{124, 0, 0}));
 }
 
 TEST(Catalogue, AMigrationThatFailsLeavesTheOldVersion) {
