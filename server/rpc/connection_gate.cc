@@ -49,6 +49,7 @@ constexpr milliseconds kFirstWord{20};
 constexpr int64_t kStrangerBytes = 96 << 10;
 // And messages whose calls are not seen before they are whole, where the server's window updates tell of them.
 constexpr int kUnseenMessages = 3;
+constexpr int64_t kPartOfMessage = 48 << 10;
 // A refused call may have sent that much of a message, which is thrown away unseen.
 constexpr int64_t kRefusedBytes = 64 << 10;
 constexpr milliseconds kRefusedPeriod{250};
@@ -134,9 +135,10 @@ class ConnectionGate::Connection {
   int64_t accounted = 0;
   int64_t acked = 0;
   uint32_t answers = 0;
-  int64_t received = 0;  // at the last check
-  int64_t unseen = 0;    // what a stranger's first messages may still have
-  Time credited;         // until when quiet bytes were
+  int64_t received = 0;          // at the last check
+  int unseen = kUnseenMessages;  // messages of a stranger that may still come before their calls are seen
+  int64_t granted = 0;           // to those that came
+  Time credited;                 // until when quiet bytes were
   // What calls may have under way; of calls that ended in this second and the one before, whose bytes may still come.
   int64_t allowance = 0;
   std::array<int64_t, 2> ended{};
@@ -299,6 +301,9 @@ void ConnectionGate::CountRefused(const ConnectionPtr& connection) {
   const int most = limits_.refused_calls_a_second * (connection->is_known ? 10 : 1);
   if (++connection->refused > most) return Close(connection, ConnectionEnd::kRefusedCalls);
   if (connection->is_known) return;
+  // What the server says answers such calls.
+  connection->unseen = 0;
+  connection->granted = 0;
   if (now - connection->forgiven >= kRefusedPeriod) {
     connection->forgiven = now;
     Account(connection, kRefusedBytes);
@@ -388,8 +393,7 @@ void ConnectionGate::Admit(Fd fd) {
     open_[connection->id] = connection;
     by_peer_[{connection->peer.host, connection->peer.port}] = connection->id;
     EnterStrangers(*connection, kIsSilent);
-    connection->unseen = kUnseenMessages * limits_.message_bytes;
-    Bound(*connection, kStrangerBytes + connection->unseen);
+    Bound(*connection, kStrangerBytes);
     // Before it is gRPC's, which may close it at once.
     Add(epoll_, fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, connection->id);
   }
@@ -459,7 +463,7 @@ void ConnectionGate::Watch(Id id, bool goes_on, Time now) {
 }
 
 int64_t ConnectionGate::Budget(const Connection& connection) const {
-  if (!connection.is_known) return kStrangerBytes;
+  if (!connection.is_known) return kStrangerBytes + connection.granted;
   return kKnownBytes + (connection.known_calls > 0 ? kBusyBytes : 0) + connection.allowance + connection.ended[0] +
          connection.ended[1];
 }
@@ -491,7 +495,7 @@ void ConnectionGate::Check(Connection& connection, Time now) {
   connection.excess_since.reset();
   if (connection.is_known) return Release(connection);
   connection.held_since.reset();
-  Bound(connection, connection.accounted + kStrangerBytes + connection.unseen);
+  Bound(connection, connection.accounted + Budget(connection));
 }
 
 // While a header is open, nothing else can come, and the server has little to say: as a rule it speaks since frames of
@@ -500,10 +504,10 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
   const int64_t excess = connection.received - connection.accounted;
   if (excess <= 0) return;
   if (!connection.is_known) {
-    // The first call of a stranger is seen once its message has come.
-    const int64_t taken = std::min(excess, connection.unseen);
-    connection.unseen -= taken;
-    connection.accounted += taken;
+    // The first call of a stranger is seen once its message has come, and a part of it was there before the answer.
+    if (connection.unseen == 0 || before - connection.accounted < kPartOfMessage) return;
+    --connection.unseen;
+    connection.granted += limits_.message_bytes;
   } else if (connection.known_calls == 0) {
     connection.accounted = std::max(connection.accounted, before);
   } else if (now - connection.forgiven >= kForgivingPeriod) {
@@ -516,7 +520,7 @@ void ConnectionGate::Hold(Connection& connection, int64_t received, Time now) {
   // Nothing can hold a stranger whose sequence number the kernel has not kept.
   const int64_t excess = received - connection.accounted - Budget(connection);
   const bool is_loose = !connection.is_known && !connection.first_sequence;
-  if (is_loose && excess >= std::max(connection.unseen, limits_.message_bytes)) {
+  if (is_loose && excess >= limits_.message_bytes) {
     const ConnectionPtr closed = open_.at(connection.id);
     return Close(closed, ConnectionEnd::kUnaccounted);
   }
