@@ -327,10 +327,12 @@ TEST_P(RestartTest, AClockThatIsAheadAtOneStartEndsNothing) {
   UploadData volume = MakeVolume(box, RandomVoxels<uint8_t>(box, 1), "a", "a");
   volume.header.mutable_ttl()->set_seconds(24 * 3600);
   ASSERT_TRUE(server::Upload(*bulk_, volume).ok());
-  const auto begun = context().operations.Begin(OperationKind::kImport, {"o", "print"});
-  ASSERT_TRUE(begun.ok()) << begun.status();
-  ASSERT_OK(begun->work->Keep());
-  begun->work->Done({});
+  {
+    const auto begun = context().operations.Begin(OperationKind::kImport, {"o", "print"});
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_OK(begun->work->Keep());
+    begun->work->Done({});
+  }
   const auto expect_there = [&](const char* when) {
     server_->Housekeep();
     EXPECT_TRUE(context().volumes.Find("a").ok()) << when;
