@@ -395,7 +395,7 @@ TEST(LedgerTest, EveryResourceHasALimitForItsOwner) {
     const absl::Status more = ledger.Admit(claim, Share::kSession).status();
     // Another job of the class computes beside the first: its workspace is reserved, too.
     EXPECT_EQ(ReasonOf(more), v1::OWNER_QUOTA) << kResourceNames[static_cast<int>(resource)];
-    claim.owner = "b";
+    claim.owner = std::string("b");
     EXPECT_TRUE(ledger.Admit(claim, Share::kSession).ok());
   }
 }
