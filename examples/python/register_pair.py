@@ -5,7 +5,7 @@ import sys
 
 import intrawarp
 
-fixed_path, moving_path = sys.argv[1:3]
+fixed_path, moving_path = sys.argv[1:3] if len(sys.argv) > 2 else sys.exit(__doc__)
 out = pathlib.Path(sys.argv[3] if len(sys.argv) > 3 else ".")
 
 with intrawarp.connect() as server:  # INTRAWARP_SERVER names it; at the end everything made here is deleted from it

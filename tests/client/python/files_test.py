@@ -356,8 +356,9 @@ def test_what_is_no_file_of_ours(tmp_path):
     with pytest.raises(iw.FileError, match="intrawarp volume put"):
         Image.read(tmp_path / "slice")
     (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(iw.FileError, match="suffix"):
+    with pytest.raises(iw.FileError, match="a.txt: file: the suffix") as caught:
         Image.read(tmp_path / "a.txt")
+    assert caught.value.field == "file"
     with pytest.raises(FileNotFoundError):
         Image.read(tmp_path / "none.nii")
     os.mkfifo(tmp_path / "pipe.nii")

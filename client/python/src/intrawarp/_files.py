@@ -106,6 +106,14 @@ def _grid(sizes: Sequence[int], columns: Any, origin: Sequence[float]) -> Geomet
 
 
 def read_image(path: str, max_bytes: int) -> Image:
+    """An error says which file, since a call may be given two."""
+    try:
+        return _read_image(path, max_bytes)
+    except (FileError, GeometryError) as error:
+        raise type(error)(f"{path}: {error.message}", fields=error.fields) from None
+
+
+def _read_image(path: str, max_bytes: int) -> Image:
     if os.path.isdir(path):
         raise _refuse(
             "file",
