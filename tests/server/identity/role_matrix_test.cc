@@ -508,7 +508,6 @@ TEST_F(OwnershipTest, AnothersObjectIsInNoCount) {
   v1::ServerInfo other = InfoOf(other_);
   EXPECT_GT(own.resources().resident_memory().in_use(), 0);
   EXPECT_GT(own.resources().transforms().in_use(), 0);
-  EXPECT_GT(own.resources().sessions().in_use(), 0);
   EXPECT_GT(admin.resources().resident_memory().peak(), 0);
   EXPECT_GT(admin.devices(0).resident_memory().in_use(), 0);
   EXPECT_EQ(other.resources().SerializeAsString(), before.resources().SerializeAsString());
