@@ -381,12 +381,13 @@ TEST(LedgerTest, HeldJobsOfSeveralOwnersAreReservedTogetherThoseOfOneByTheirLarg
 }
 
 TEST(LedgerTest, EveryResourceHasALimitForItsOwner) {
+  const std::string first_owner = "a", second_owner = "b";
   for (const Resource resource : kEvery) {
     LedgerOptions options = Options();
     for (const Resource other : kEvery) options.owner_limit[other] = options.capacity[other] / 2;
     Ledger ledger(options);
     Claim claim;
-    claim.owner = "a";
+    claim.owner = first_owner;
     claim[resource] = options.owner_limit[resource];
     const absl::StatusOr<Grant> first = ledger.Admit(claim, Share::kSession);
     ASSERT_TRUE(first.ok()) << kResourceNames[static_cast<int>(resource)] << first.status();
