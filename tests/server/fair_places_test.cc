@@ -27,6 +27,22 @@ TEST(FairPlaces, AmongEquallyFullOnesTheNewcomersOwn) {
   EXPECT_EQ(places.GivesWayFor("b"), 2u);
 }
 
+// A flood of which each connection has an address of its own.
+TEST(FairPlaces, AmongEquallyFullOthersTheOldest) {
+  FairPlaces places;
+  places.Enter("b", 1);
+  places.Enter("a", 2);
+  places.Enter("c", 3);
+  EXPECT_EQ(places.GivesWayFor("d"), 1u);
+  places.Leave("b", 1);
+  places.Enter("d", 4);
+  EXPECT_EQ(places.GivesWayFor("e"), 2u);
+  // Whatever the older ones have said.
+  places.Leave("a", 2);
+  places.Enter("a", 2, 1);
+  EXPECT_EQ(places.GivesWayFor("e"), 2u);
+}
+
 TEST(FairPlaces, ALowerRankGivesWayFirst) {
   FairPlaces places;
   places.Enter("a", 1, 1);
