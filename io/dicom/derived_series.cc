@@ -145,8 +145,8 @@ Quantisation PetQuantisation(const StoredValues& stored, absl::Span<const float>
 
 // Few values far off would cost all others their last digits. A slope or intercept beyond a decimal string holds
 // nothing.
-absl::Status CheckQuantisation(const Quantisation& q, const StoredValues& stored) {
-  const bool is_coarse = stored.shared && std::abs(q.slope) > kMostCoarser * std::abs(stored.slope);
+absl::Status CheckQuantisation(const Quantisation& q, const StoredValues& stored, double loss) {
+  const bool is_coarse = stored.shared && loss > kMostCoarser / 2 * std::abs(stored.slope);
   if (!is_coarse && std::isfinite(q.slope) && q.slope != 0 && std::isfinite(q.intercept)) return absl::OkStatus();
   return absl::InvalidArgumentError("pixels: 16 bits cannot hold their range in steps like those of the source");
 }
@@ -332,8 +332,8 @@ absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid,
   series.uid = stamp.new_uid();
   series.quantisation = IsPet(moving) ? PetQuantisation(moving.stored, intensities)
                                       : QuantisationOf(moving.stored, IsCt(moving) ? kLeastCtBits : 1, intensities);
-  INTRAWARP_RETURN_IF_ERROR(CheckQuantisation(series.quantisation, moving.stored));
   series.loss = LossOf(series.quantisation, intensities);
+  INTRAWARP_RETURN_IF_ERROR(CheckQuantisation(series.quantisation, moving.stored, series.loss));
   INTRAWARP_ASSIGN_OR_RETURN(series.axes, dicom::AxesOf(grid));
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFolder out, AtomicFolder::Create(folder));
   for (int plane = 0; plane < grid.size.z; ++plane) {

@@ -155,7 +155,7 @@ TEST_F(DicomTest, ASliceThatLacksWhatItsNeighboursHaveIsRefused) {
     const char* named;
   } kCases[] = {{DCM_RescaleSlope, "2", "rescale: RescaleSlope is missing in 1 of 5 images"},
                 {DCM_RescaleIntercept, nullptr, "rescale: RescaleIntercept is missing in 1 of 5"},
-                {DCM_BitsStored, nullptr, "bits: BitsStored is missing in 1 of 5"},
+                {DCM_BitsStored, nullptr, "bits: HighBit must be"},
                 {DCM_PixelRepresentation, nullptr, "bits: PixelRepresentation is missing in 1 of 5"},
                 {DCM_FrameOfReferenceUID, nullptr, "series: FrameOfReferenceUID is missing in 1 of 5"},
                 {DCM_Modality, nullptr, "series: Modality is missing in 1 of 5"},
