@@ -506,8 +506,7 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
   if (!connection.is_known) {
     // The first call of a stranger is seen once its message has come, and a part of it was there before the answer.
     if (connection.unseen == 0 || before - connection.accounted < kPartOfMessage) return;
-    --connection.unseen;
-    connection.granted += limits_.message_bytes;
+    connection.granted = std::exchange(connection.unseen, 0) * limits_.message_bytes;
   } else if (connection.known_calls == 0) {
     connection.accounted = std::max(connection.accounted, before);
   } else if (now - connection.forgiven >= kForgivingPeriod) {
