@@ -180,6 +180,7 @@ TEST_P(WindowTest, LevelsAndStatisticsAreThroughTheWindowAndTheVoxelsAsTheyCame)
   ArenaScope scope(context.arena());
   const absl::StatusOr<PreparedImage> through = PreparedImage::ThroughWindow(context, *image);
   ASSERT_OK(through);
+  ASSERT_OK(device().Synchronize(context.stream()));
   EXPECT_EQ(Finest(*through), seen);
   EXPECT_EQ(through->WindowWorkspaceBytes(), 0);
 
