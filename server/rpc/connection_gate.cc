@@ -600,9 +600,9 @@ void ConnectionGate::Close(const ConnectionPtr& connection, ConnectionEnd why) {
   if (connection->is_open()) {
     // Whoever sees the end can read of it.
     counters_->by_reason[static_cast<size_t>(why)]->Increment();
-    shutdown(connection->fd, SHUT_RDWR);
-    // The kernel answers what still comes with a reset.
+    // Before gRPC may close the descriptor: behind a bound neither side would learn of the end.
     Release(*connection);
+    shutdown(connection->fd, SHUT_RDWR);
   }
   Forget(connection);
 }
