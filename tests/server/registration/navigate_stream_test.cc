@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/navigate_stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -276,6 +277,25 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
 }
 
 // The first frame chooses, the others keep to it.
+// The resident image, bent by up to `amplitude` voxels along x, most in its middle.
+std::vector<float> BentImage(const Geometry& grid, const std::vector<float>& image, double amplitude) {
+  const Int3 n = grid.size;
+  std::vector<float> bent;
+  for (int z = 0; z < n.z; ++z) {
+    for (int y = 0; y < n.y; ++y) {
+      for (int x = 0; x < n.x; ++x) {
+        const double u = (x + 0.5) / n.x - 0.5, v = (y + 0.5) / n.y - 0.5, w = (z + 0.5) / n.z - 0.5;
+        const double at = std::clamp(x + amplitude * std::exp(-20 * (u * u + v * v + w * w)), 0.0, n.x - 1.001);
+        const int low = static_cast<int>(at);
+        const float* row = image.data() + (int64_t{z} * n.y + y) * n.x;
+        bent.push_back(static_cast<float>((low + 1 - at) * row[low] + (at - low) * row[low + 1]));
+      }
+    }
+  }
+  return bent;
+}
+
+// Frames that a deformation brings onto the resident image: the first accepted one settles the choice.
 TEST_P(NavigateTest, ASessionChoosesOnce) {
   PutResident();
   v1::NavigateRequest config = Config();
@@ -284,7 +304,7 @@ TEST_P(NavigateTest, ASessionChoosesOnce) {
   *options.mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
   std::vector<std::vector<v1::NavigateRequest>> parts = {{config}};
   parts.push_back(Frame(1, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
-  for (const int frame : {2, 3, 4}) parts.push_back(GoodFrame(frame));
+  for (const int frame : {2, 3, 4}) parts.push_back(Frame(frame, Grid(), BentImage(Grid(), ResidentImage(), 4)));
   const Answer answer = Navigate(parts);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
