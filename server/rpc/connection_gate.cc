@@ -506,7 +506,8 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
   if (!connection.is_known) {
     // The first call of a stranger is seen once its message has come, and a part of it was there before the answer.
     if (connection.unseen == 0 || before - connection.accounted < kPartOfMessage) return;
-    connection.granted = std::exchange(connection.unseen, 0) * limits_.message_bytes;
+    --connection.unseen;
+    connection.granted += limits_.message_bytes;
   } else if (connection.known_calls == 0) {
     connection.accounted = std::max(connection.accounted, before);
   } else if (now - connection.forgiven >= kForgivingPeriod) {
@@ -577,6 +578,13 @@ void ConnectionGate::SweepOne(const ConnectionPtr& connection, Time now) {
     if (now >= end) return Close(connection, ConnectionEnd::kNotIdentified);
   }
   if (!connection->is_known || connection->held_since || connection->excess_since) Check(*connection, now);
+  // One answer may have let several messages come, or a large one.
+  const bool has_messages = !connection->is_known && connection->granted > 0 && connection->unseen > 0;
+  if (has_messages && connection->held_since && now - *connection->held_since >= limits_.held / 4) {
+    --connection->unseen;
+    connection->granted += limits_.message_bytes;
+    return Check(*connection, now);
+  }
   if (connection->held_since && now - *connection->held_since >= limits_.held) {
     Close(connection, ConnectionEnd::kUnaccounted);
   }
