@@ -365,36 +365,29 @@ absl::Status InstanceSpool::MoveInto(GatheredSeries& series, const std::string& 
   return absl::OkStatus();
 }
 
-// With the mutex held: the files of the instance that the peer has sent. `is_elsewhere`: one of them is of another
-// series.
-std::vector<std::string> InstanceSpool::PathsOf(const std::string& peer, const std::string& instance,
-                                                const SeriesKey& key, bool* is_elsewhere) const {
+// With the mutex held: the files of the instance that the peer has sent, in whichever series.
+std::vector<std::string> InstanceSpool::PathsOf(const std::string& peer, const std::string& instance) const {
   std::vector<std::string> paths;
-  const auto note = [&](const SeriesKey& of, const std::string& path) {
-    paths.push_back(path);
-    *is_elsewhere = *is_elsewhere || of != key;
-  };
   for (auto it = gatherings_.lower_bound({peer, ""}); it != gatherings_.end() && it->first.peer == peer; ++it) {
     const auto found = it->second.series->files.find(instance);
-    if (found != it->second.series->files.end()) note(it->first, found->second->path());
+    if (found != it->second.series->files.end()) paths.push_back(found->second->path());
   }
   for (auto it = taken_.lower_bound({peer, ""}); it != taken_.end() && it->first.peer == peer; ++it) {
     const auto found = it->second.find(instance);
-    if (found != it->second.end() && access(found->second.c_str(), F_OK) == 0) note(it->first, found->second);
+    if (found != it->second.end()) paths.push_back(found->second);
   }
   return paths;
 }
 
-// Files are compared without the mutex. One that has gone meanwhile is none.
-absl::Status InstanceSpool::CheckInstance(const SeriesKey& key, const std::string& instance,
+// Files are compared without the mutex. One that has gone meanwhile is none. A file of another series or patient is
+// another file.
+absl::Status InstanceSpool::CheckInstance(const std::string& peer, const std::string& instance,
                                           const SpooledFile& file) const {
   std::vector<std::string> paths;
-  bool is_elsewhere = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    paths = PathsOf(key.peer, instance, key, &is_elsewhere);
+    paths = PathsOf(peer, instance);
   }
-  if (is_elsewhere) return absl::AlreadyExistsError("the instance is there, in another series or of another patient");
   for (const std::string& path : paths) {
     if (!AreEqual(path, file.path()) && access(path.c_str(), F_OK) == 0) {
       return absl::AlreadyExistsError("the instance is there, with other content");
@@ -419,14 +412,13 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
   std::unique_ptr<SpooledFile> replaced;  // goes after the lock, which it takes
   std::string folder;
   for (;;) {
-    bool is_elsewhere = false;
     std::unique_lock<std::mutex> lock(mutex_);
-    const std::vector<std::string> compared = PathsOf(key.peer, instance, key, &is_elsewhere);
+    const std::vector<std::string> compared = PathsOf(key.peer, instance);
     lock.unlock();
-    INTRAWARP_RETURN_IF_ERROR(CheckInstance(key, instance, *file));
+    INTRAWARP_RETURN_IF_ERROR(CheckInstance(key.peer, instance, *file));
     lock.lock();
     // Another association has brought the instance meanwhile, or its file has moved.
-    if (PathsOf(key.peer, instance, key, &is_elsewhere) != compared) continue;
+    if (PathsOf(key.peer, instance) != compared) continue;
     const absl::StatusOr<Gathering*> found = Find(key);
     if (!found.ok()) {
       lock.unlock();

@@ -143,7 +143,7 @@ class InstanceSpool {
 
   // Adds a whole file to its series. `association`: any number that tells apart those that are open. `announced`: the
   // images that the file says its series has; -1: it does not say. An equal file of the same instance goes, and counts
-  // as sent again. ALREADY_EXISTS where the peer's instance is there with other bytes, or in another series.
+  // as sent again. ALREADY_EXISTS where the peer's instance is there with other bytes, in this series or another one.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association, int64_t announced = -1);
   // A series of its own, which TakeReady never gives: an import gathers it. Its files do not outlive the spool.
@@ -237,12 +237,11 @@ class InstanceSpool {
   absl::Status Recover();
   void RecoverSeries(const std::string& folder, const SeriesKey& key, const DicomPeer& peer);
   void CountSeries(const std::string& folder);
-  // ALREADY_EXISTS unless the instance is new, or the file equals that of the series.
-  absl::Status CheckInstance(const SeriesKey& key, const std::string& instance, const SpooledFile& file) const;
+  // ALREADY_EXISTS unless the peer's instance is new, or the file equals the one that is there.
+  absl::Status CheckInstance(const std::string& peer, const std::string& instance, const SpooledFile& file) const;
   // With the mutex held.
   absl::Status TryTake(const DicomPeer& peer, int64_t bytes, int64_t instances, bool* is_of_peer);
-  std::vector<std::string> PathsOf(const std::string& peer, const std::string& instance, const SeriesKey& key,
-                                   bool* is_elsewhere) const;
+  std::vector<std::string> PathsOf(const std::string& peer, const std::string& instance) const;
   void MarkSettled(GatheredSeries& series, const char* mark);
   void Awaken(Gathering& gathering, bool is_new);
   std::chrono::nanoseconds QuietOf(const GatheredSeries& series) const;

@@ -385,8 +385,8 @@ TEST_F(InstanceSpoolTest, AnInstanceHasOneContent) {
     std::unique_ptr<GatheredSeries> taken = is_taken ? Ready(std::chrono::seconds(5)) : nullptr;
     EXPECT_THAT(spool_->Add({"PEER", "a"}, "a1", File("y"), 1),
                 Fails(absl::StatusCode::kAlreadyExists, "other content"));
-    EXPECT_THAT(spool_->Add({"PEER", "b"}, "a1", File("x"), 1),
-                Fails(absl::StatusCode::kAlreadyExists, "another series"));
+    EXPECT_THAT(spool_->Add({"PEER", "b"}, "a1", File("y"), 1),
+                Fails(absl::StatusCode::kAlreadyExists, "other content"));
     EXPECT_THAT(spool_->Add({"PEER", "a"}, "a1", File("x"), 1), Succeeds());
     // Another peer has instances of its own.
     EXPECT_THAT(spool_->Add({"OTHER", "a"}, "a1", File("y"), 1), Succeeds());
