@@ -9,6 +9,13 @@
 namespace intrawarp::io {
 namespace {
 
+// The voxel of an offset, x fastest.
+Vec3d IndexOf(Int3 size, int64_t offset) {
+  const int64_t row = offset / size.x;
+  const int64_t x = offset % size.x, y = row % size.y, z = row / size.y;
+  return {static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)};
+}
+
 constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
 // A slice is shown at least so many pixels high and wide, so that it can be seen and its letters have room.
 constexpr int kLeastPixels = 84;
@@ -319,9 +326,7 @@ Moments MomentsOf(const Images& s, const std::vector<float>& fixed, const std::v
   for (int64_t i = 0; i < g.voxels(); i += step) {
     const float x = s.fixed.values[static_cast<size_t>(i)], y = s.warped.values[static_cast<size_t>(i)];
     if (!std::isfinite(x) || !std::isfinite(y) || !(in(a, x) || in(b, y))) continue;
-    const Vec3d index = {double(i % g.size.x), double(i / g.size.x % g.size.y),
-                         double(i / (int64_t{g.size.x} * g.size.y))};
-    if (HasSource(s, index)) moments.Add(x, y);
+    if (HasSource(s, IndexOf(g.size, i))) moments.Add(x, y);
   }
   return moments;
 }
@@ -387,8 +392,7 @@ std::optional<Vec3d> LargestError(const Geometry& fixed, const ErrorBlocks& erro
   std::vector<std::pair<float, Vec3d>> blocks;
   for (int64_t i = 0; i < error.geometry.voxels(); ++i) {
     const float mm = error.expected_mm[static_cast<size_t>(i)];
-    const Int3 n = error.geometry.size;
-    const Vec3d x = to_physical({double(i % n.x), double(i / n.x % n.y), double(i / (int64_t{n.x} * n.y))});
+    const Vec3d x = to_physical(IndexOf(error.geometry.size, i));
     if (!(mm > error.limit_mm) || !InDomain(fixed, to_fixed(x))) continue;
     blocks.emplace_back(mm, x);
     most = std::max(most, mm);
@@ -433,7 +437,8 @@ MontageScene MakeScene(const HostImage& fixed, const HostImage& moving, const Ho
     const int normal = g.is_2d() ? 2 : static_cast<int>(std::find(axes, axes + 3, patient) - axes);
     Plane plane = MakePlane(fixed, orientation, normal, scene.extent_mm / options.panel_pixels,
                             std::min(kLeastPixels, options.panel_pixels));
-    const double index = at ? PhysicalToIndex(g)(*at)[normal] : g.size[normal] / 2;
+    const int middle = g.size[normal] / 2;
+    const double index = at ? PhysicalToIndex(g)(*at)[normal] : middle;
     plane.index = static_cast<int>(std::lround(std::clamp(index, 0.0, g.size[normal] - 1.0)));
     scene.slices.push_back(Cut(images, scene, plane));
     if (g.is_2d()) break;
