@@ -568,8 +568,9 @@ TEST_F(CliTest, TransformsGoThroughEveryFormat) {
 }
 
 TEST_F(CliTest, AControlGridGoesThroughAFile) {
-  const std::string name = RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=10",
-                                                   "--grid=" + Out("g.tfm"), "--report=" + Out("report.json")}));
+  const std::string name =
+      RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=10", "--keep_deformation",
+                              "--grid=" + Out("g.tfm"), "--report=" + Out("report.json")}));
   const auto report = ReadJson(Out("report.json"));
   EXPECT_EQ(report["stages"][1]["name"], "ffd");
   EXPECT_EQ(report["method"], "affine,ffd");
@@ -706,7 +707,8 @@ TEST_F(CliTest, FfdErrorsHaveTheirCause) {
 }
 
 TEST_F(CliTest, AVelocityGoesThroughAFile) {
-  const std::vector<std::string> options = {"--method=affine,log-demons", "--iterations=20", "--levels=2"};
+  const std::vector<std::string> options = {"--method=affine,log-demons", "--iterations=20", "--levels=2",
+                                            "--keep_deformation"};
   std::vector<std::string> command = Register(options);
   command.insert(command.end(),
                  {"--velocity=" + Out("v.nii.gz"), "--field=" + Out("u.nii.gz"), "--report=" + Out("report.json"),
@@ -734,8 +736,8 @@ TEST_F(CliTest, AVelocityGoesThroughAFile) {
   EXPECT_FALSE(io::ReadVelocity(Out("u.nii.gz")).ok());
   Succeed({"transform", "get", name, "--out=" + Out("again.nii.gz"), "--field_encoding=velocity"});
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
-  Succeed(
-      Register({options[0], options[1], options[2], "--field=" + Out("again.nii.gz"), "--field_encoding=velocity"}));
+  Succeed(Register(
+      {options[0], options[1], options[2], options[3], "--field=" + Out("again.nii.gz"), "--field_encoding=velocity"}));
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
   Succeed({"transform", "get", name, "--out=" + Out("part.nii"), "--field_encoding=velocity", "--field_stride=2"});
   EXPECT_EQ(Value(io::ReadVelocity(Out("part.nii"))).geometry.size, (Int3{20, 20, 12}));

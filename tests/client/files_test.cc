@@ -12,7 +12,7 @@ namespace {
 
 TEST(NaturalLessTest, CountsAsPeopleDo) {
   const std::vector<std::string> ordered = {
-      "a", "a1", "a01", "a2", "a2b1", "a10", "f0.nii", "f8.nii", "f16.nii", "f24.nii", "f100000000000000000000.nii"};
+      "a", "a01", "a1", "a2", "a2b1", "a10", "f0.nii", "f8.nii", "f16.nii", "f24.nii", "f100000000000000000000.nii"};
   for (size_t i = 0; i < ordered.size(); ++i) {
     for (size_t j = 0; j < ordered.size(); ++j) {
       EXPECT_EQ(NaturalLess(ordered[i], ordered[j]), i < j) << ordered[i] << " " << ordered[j];
