@@ -95,6 +95,8 @@ absl::StatusOr<PreparedScalars> FillCoarserLevels(const ExecContext& ctx, const 
   const std::vector<ConstVolumeView> views(levels.begin(), levels.end());
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(PreparedScalars * on_device, ctx.arena().Allocate<PreparedScalars>(1));
+  // A small pyramid and a small image leave parts of it unwritten, which are read back all the same.
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(on_device, 0, sizeof(PreparedScalars), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(EnqueueStatistics(ctx, views.front(), &on_device->statistics));
   INTRAWARP_RETURN_IF_ERROR(EnqueueMeanGradients(ctx, views, on_device->mean_gradient));
   INTRAWARP_RETURN_IF_ERROR(EnqueueSamples(ctx, views.front(), &on_device->samples));
