@@ -333,7 +333,7 @@ absl::Status CheckVerdicts(const ParsedFlags& flags, const Navigation& navigatio
   if (count == 0) return absl::OkStatus();
   return NotOkError(absl::FailedPreconditionError(
       absl::StrCat("the verdict of ", count, " of ", navigation.paths().size(), " frames is not ok, the first ", first,
-                   ", and --require_ok takes ok alone")));
+                   ", and --require_ok takes only ok")));
 }
 
 absl::Status WriteReport(const Navigation& navigation, const std::string& method, const std::string& out) {

@@ -40,9 +40,9 @@ struct Outcome {
   v1::RegisterResult result;
   client::GridData field;
   client::GridData warped;
-  // For the montage alone, which takes the warped image last.
+  // Only the montage needs it; the montage takes the warped image last.
   MontageInputs montage;
-  // For DICOM outputs alone.
+  // Only DICOM outputs need it.
   std::optional<DicomPair> series;
 };
 
@@ -81,7 +81,7 @@ std::optional<Geometry> GeometryOf(const std::string& volume, Session& session) 
   return geometry.ok() ? std::optional(*geometry) : std::nullopt;
 }
 
-// What auto is about to cost on a CPU.
+// Tells what auto is about to cost on a CPU.
 void TellCost(const v1::RegisterRequest& request, Session& session) {
   const std::optional<Geometry> fixed = GeometryOf(request.fixed(), session);
   if (!fixed) return;
@@ -157,7 +157,7 @@ absl::Status FetchForMontage(const ParsedFlags& flags, Session& session, Outcome
   return absl::OkStatus();
 }
 
-// What the network is still needed for, before the uploaded volumes are deleted.
+// Makes the outputs that still need the server, before the uploaded volumes are deleted.
 void FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome,
                   Outputs* outputs) {
   const std::string& transform = outcome->result.transform();
@@ -234,7 +234,7 @@ absl::Status WriteDicomReport(const std::string& method, const std::string& out,
                   out);
 }
 
-// What the report alone gives: without a server, and before anything else can fail.
+// Makes the outputs that need only the report: no server, and before anything else can fail.
 void WriteReports(const ParsedFlags& flags, const std::string& method, const Outcome& outcome, Outputs* outputs) {
   const v1::Report& report = outcome.result.report();
   outputs->Make({"report"}, [&] { return WriteReport(flags, outcome, method); });
@@ -333,7 +333,7 @@ void TellVerdict(const v1::Report& report) {
 absl::Status CheckVerdict(const ParsedFlags& flags, const v1::Report& report) {
   if (!flags.Has("require_ok") || IsOk(report)) return absl::OkStatus();
   return NotOkError(absl::FailedPreconditionError(
-      absl::StrCat("the verdict is ", VerdictWord(report), ", and --require_ok takes ok alone")));
+      absl::StrCat("the verdict is ", VerdictWord(report), ", and --require_ok takes only ok")));
 }
 
 void PrintName(const v1::RegisterResult& result) {

@@ -57,7 +57,7 @@ std::string InputText(const std::string& name, const std::string& digest) {
   return absl::StrCat(name, name.empty() || digest.empty() ? "" : "@", short_digest);
 }
 
-// Of a transform with its report; "-" for one that a client brought.
+// The verdict of a transform with its report; "-" for one that a client brought.
 std::string ResultColumns(const v1::Transform& transform) {
   if (!transform.has_report()) return "-\t-\t-";
   const v1::ReportProvenance& from = transform.report().provenance();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPeriod(500);
 constexpr int kBarWidth = 24;
-// What a deformable stage costs beside a linear one, and a level beside the one below it.
+// The cost of a deformable stage beside a linear one, and of a level beside the one below it.
 constexpr double kDeformable = 5, kFiner = 3;
 // The part that is done when the last stage ends: the assessment and the field follow.
 constexpr double kOptimised = 0.9;

@@ -1148,7 +1148,7 @@ TEST_F(CliTest, NavigationWithAnUnrelatedFrameIsNotOk) {
   const ProcessResult result =
       Run({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames, "--method=rigid", "--require_ok"});
   EXPECT_EQ(result.exit_status, 3) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("and --require_ok takes ok alone"));
+  EXPECT_THAT(result.err, HasSubstr("and --require_ok takes only ok"));
   const std::vector<std::string> lines = absl::StrSplit(result.out, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[0], testing::StartsWith("f8.nii.gz\t"));
