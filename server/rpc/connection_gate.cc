@@ -47,9 +47,14 @@ constexpr milliseconds kFirstWord{20};
 // A stranger's TLS handshake with a chain of certificates, and the largest header; or a usual one and the 64 KiB of a
 // message that HTTP/2 lets a client send before the server has answered.
 constexpr int64_t kStrangerBytes = 96 << 10;
-// And messages whose calls are not seen before they are whole, where the server's window updates tell of them.
+// And messages whose calls are not seen before they are whole, where the server's window updates tell of them: of one
+// stranger, and of all strangers at once, since an unfinished header grows in memory by some eighty times its bytes.
 constexpr int kUnseenMessages = 3;
+constexpr int kUnseenMessagesOfAll = 4;
 constexpr int64_t kPartOfMessage = 48 << 10;
+// The server's settings (52 bytes) and its acknowledgement of the client's (9), which come late on a busy machine and
+// say nothing of what the client sent.
+constexpr int64_t kOpeningBytes = 64;
 // A refused call may have sent that much of a message, which is thrown away unseen.
 constexpr int64_t kRefusedBytes = 64 << 10;
 constexpr milliseconds kRefusedPeriod{250};
@@ -135,10 +140,13 @@ class ConnectionGate::Connection {
   int64_t accounted = 0;
   int64_t acked = 0;
   uint32_t answers = 0;
-  int64_t received = 0;          // at the last check
-  int unseen = kUnseenMessages;  // messages of a stranger that may still come before their calls are seen
-  int64_t granted = 0;           // to those that came
-  Time credited;                 // until when quiet bytes were
+  int64_t received = 0;  // at the last check
+  // Messages of a stranger whose calls are not seen yet: the server has answered to a part of one; how many may still
+  // come; how many were let in.
+  bool sends_message = false;
+  int unseen = kUnseenMessages;
+  int granted = 0;
+  Time credited;  // until when quiet bytes were
   // What calls may have under way; of calls that ended in this second and the one before, whose bytes may still come.
   int64_t allowance = 0;
   std::array<int64_t, 2> ended{};
@@ -303,7 +311,7 @@ void ConnectionGate::CountRefused(const ConnectionPtr& connection) {
   if (connection->is_known) return;
   // What the server says answers such calls.
   connection->unseen = 0;
-  connection->granted = 0;
+  TakeGrants(*connection);
   if (now - connection->forgiven >= kRefusedPeriod) {
     connection->forgiven = now;
     Account(connection, kRefusedBytes);
@@ -430,6 +438,7 @@ bool ConnectionGate::MakeKnown(const ConnectionPtr& connection) {
     if (spare == nullptr) return false;
   }
   LeaveStrangers(*connection);
+  TakeGrants(*connection);
   connection->is_known = true;
   ++known_;
   Release(*connection);
@@ -463,7 +472,7 @@ void ConnectionGate::Watch(Id id, bool goes_on, Time now) {
 }
 
 int64_t ConnectionGate::Budget(const Connection& connection) const {
-  if (!connection.is_known) return kStrangerBytes + connection.granted;
+  if (!connection.is_known) return kStrangerBytes + connection.granted * limits_.message_bytes;
   return kKnownBytes + (connection.known_calls > 0 ? kBusyBytes : 0) + connection.allowance + connection.ended[0] +
          connection.ended[1];
 }
@@ -489,7 +498,7 @@ void ConnectionGate::Check(Connection& connection, Time now) {
   // What a client says to messages that were sent comes after them: some credit waits for it.
   const int64_t spare = connection.is_known ? kSpareBytes : 0;
   connection.accounted = std::min(traffic->received + spare, connection.accounted + credit);
-  if (has_answered) TakeForAnswers(connection, before, now);
+  if (has_answered && traffic->sent > kOpeningBytes) TakeForAnswers(connection, before, now);
   const int64_t excess = traffic->received - connection.accounted - Budget(connection);
   if (excess >= 0) return Hold(connection, traffic->received, now);
   connection.excess_since.reset();
@@ -505,9 +514,9 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
   if (excess <= 0) return;
   if (!connection.is_known) {
     // The first call of a stranger is seen once its message has come, and a part of it was there before the answer.
-    if (connection.unseen == 0 || before - connection.accounted < kPartOfMessage) return;
-    --connection.unseen;
-    connection.granted += limits_.message_bytes;
+    if (before - connection.accounted < kPartOfMessage) return;
+    connection.sends_message = true;
+    GrantMessage(connection);
   } else if (connection.known_calls == 0) {
     connection.accounted = std::max(connection.accounted, before);
   } else if (now - connection.forgiven >= kForgivingPeriod) {
@@ -515,6 +524,16 @@ void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time
     connection.accounted += std::min(excess, kForgivenBytes);
   }
 }
+
+bool ConnectionGate::GrantMessage(Connection& connection) {
+  if (connection.unseen == 0 || granted_ == kUnseenMessagesOfAll) return false;
+  --connection.unseen;
+  ++connection.granted;
+  ++granted_;
+  return true;
+}
+
+void ConnectionGate::TakeGrants(Connection& connection) { granted_ -= std::exchange(connection.granted, 0); }
 
 void ConnectionGate::Hold(Connection& connection, int64_t received, Time now) {
   // Nothing can hold a stranger whose sequence number the kernel has not kept.
@@ -578,13 +597,10 @@ void ConnectionGate::SweepOne(const ConnectionPtr& connection, Time now) {
     if (now >= end) return Close(connection, ConnectionEnd::kNotIdentified);
   }
   if (!connection->is_known || connection->held_since || connection->excess_since) Check(*connection, now);
-  // One answer may have let several messages come, or a large one.
-  const bool has_messages = !connection->is_known && connection->granted > 0 && connection->unseen > 0;
-  if (has_messages && connection->held_since && now - *connection->held_since >= limits_.held / 4) {
-    --connection->unseen;
-    connection->granted += limits_.message_bytes;
-    return Check(*connection, now);
-  }
+  // One answer may have let several messages come, or a large one; or other strangers had all grants.
+  const bool may_go_on = !connection->is_known && connection->sends_message && connection->held_since &&
+                         (connection->granted == 0 || now - *connection->held_since >= limits_.held / 4);
+  if (may_go_on && GrantMessage(*connection)) return Check(*connection, now);
   if (connection->held_since && now - *connection->held_since >= limits_.held) {
     Close(connection, ConnectionEnd::kUnaccounted);
   }
@@ -599,6 +615,7 @@ void ConnectionGate::Forget(const ConnectionPtr& connection) {
     --known_;
   } else {
     LeaveStrangers(*connection);
+    TakeGrants(*connection);
   }
 }
 

@@ -153,6 +153,9 @@ class ConnectionGate {
   void Watch(Id id, bool goes_on, Time now);
   void Check(Connection& connection, Time now);
   void TakeForAnswers(Connection& connection, int64_t before, Time now);
+  // Lets one more message of a stranger come whose call is not seen yet. False: it, or all strangers, have had theirs.
+  bool GrantMessage(Connection& connection);
+  void TakeGrants(Connection& connection);
   void Hold(Connection& connection, int64_t received, Time now);
   void Release(Connection& connection);
   void Bound(Connection& connection, int64_t bytes);
@@ -179,6 +182,7 @@ class ConnectionGate {
   std::map<std::pair<std::string, int>, Id> by_peer_;
   FairPlaces strangers_;
   int silent_strangers_ = 0;
+  int granted_ = 0;  // messages of strangers that were let in and are not seen yet
   int known_ = 0;
   Id next_id_;
 

@@ -70,8 +70,12 @@ std::optional<Traffic> TrafficOf(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  return Traffic{static_cast<int64_t>(info.tcpi_bytes_received), static_cast<int64_t>(info.tcpi_bytes_acked),
-                 info.tcpi_data_segs_out};
+  Traffic traffic;
+  traffic.received = static_cast<int64_t>(info.tcpi_bytes_received);
+  traffic.sent = static_cast<int64_t>(info.tcpi_bytes_sent - info.tcpi_bytes_retrans);
+  traffic.acked = static_cast<int64_t>(info.tcpi_bytes_acked);
+  traffic.answers = info.tcpi_data_segs_out;
+  return traffic;
 }
 
 uint64_t CookieOf(int fd) {

@@ -25,13 +25,14 @@ void LiftBound(int fd);
 
 struct Traffic {
   int64_t received = 0;  // in order, read or not
+  int64_t sent = 0;      // each byte once
   int64_t acked = 0;     // sent, and acknowledged by the client
   uint32_t answers = 0;  // segments with data that were sent
 };
-// nullopt: the descriptor is no TCP socket.
+// nullopt: the descriptor is not a TCP socket.
 std::optional<Traffic> TrafficOf(int fd);
 
-// A number that no other socket of the machine has or had; 0: the descriptor is no socket.
+// A number that no other socket of the machine has or had; 0: the descriptor is not a socket.
 uint64_t CookieOf(int fd);
 
 }  // namespace intrawarp::server

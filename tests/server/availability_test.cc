@@ -436,6 +436,52 @@ TEST(Availability, HeadersThatNeverEndOnManyConnectionsAreBounded) {
   EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
 }
 
+// The server answers settings, which earns nobody the memory of many unfinished headers.
+TEST(Availability, HeadersBehindAnswersAreBoundedTogether) {
+  using Http2 = Http2Connection;
+  constexpr size_t kOpening = 61, kAcknowledgement = 9;
+  ServerOptions options = TestServer::DefaultOptions();
+  options.unaccounted_timeout = std::chrono::milliseconds(50);
+  TestServer test(options);
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+  const EndlessHeader header = EndlessHeaders()[1];
+  const std::string kSetting("\0\4\0\0\xff\xff", 6);
+  std::string settings;
+  for (int i = 0; i < 2700; ++i) settings += kSetting;
+  const int64_t before = ResidentBytes();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 24; ++i) {
+    threads.emplace_back([&] {
+      Http2 connection(test.server->grpc_address());
+      EXPECT_TRUE(connection.Receive(kOpening));
+      for (int k = 0; k < 5; ++k) {
+        EXPECT_TRUE(connection.Send(Http2::Frame(Http2::kSettings, 0, 0, settings)));
+        EXPECT_TRUE(connection.Receive(kAcknowledgement));
+      }
+      SendEndless(connection, 1, header);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(ResidentBytes() - before, int64_t{256} << 20);
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+}
+
+// The message of a new client's first call is let in, also when many begin at once.
+TEST(Availability, ManyClientsMayBeginWithLargeMessages) {
+  TestServer test;
+  const std::string chunk(1 << 20, 'x');
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&] {
+      RawCall refused(NewConnection(test), kUpload);
+      (void)refused.Write(chunk);  // no header
+      EXPECT_EQ(refused.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(IsClosedConnectionCounted(test, "unaccounted"));
+}
+
 // Whoever has made a call may send more at once, and is watched instead of bounded from the beginning.
 TEST(Availability, HeadersThatNeverEndAreBoundedAfterACall) {
   using Http2 = Http2Connection;

@@ -69,6 +69,16 @@ class Http2Connection {
     }
     return true;
   }
+  // Waits for so many bytes of the server's. False: the connection has ended.
+  bool Receive(size_t bytes) {
+    char buffer[4096];
+    while (bytes > 0) {
+      const ssize_t count = recv(fd_, buffer, bytes < sizeof(buffer) ? bytes : sizeof(buffer), 0);
+      if (count <= 0) return false;
+      bytes -= static_cast<size_t>(count);
+    }
+    return true;
+  }
   // Waits for the end of the connection, whatever comes before.
   bool AwaitEnd() {
     char buffer[4096];
