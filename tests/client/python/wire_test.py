@@ -3,6 +3,7 @@
 sources."""
 
 import ast
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -239,17 +240,37 @@ def test_crc32c_vectors():
 
 
 def test_crc32c_of_every_length_and_in_pieces():
-    data = np.random.default_rng(1).bytes(300)
+    data = np.random.default_rng(1).bytes(700)
     for size in range(len(data) + 1):
         assert _crc32c._extend_numpy(0, memoryview(data[:size])) == bitwise(data[:size]), size
-    # Around whole rows of 64 KiB: a checksum of the whole is the one of its pieces, scalar or folded.
-    large = np.random.default_rng(2).bytes(3 * 65536 + 17)
-    for size in (65532, 65535, 65536, 65537, 65540, 2 * 65536, 2 * 65536 + 4, len(large)):
-        whole = _crc32c._extend_numpy(0, memoryview(large[:size]))
-        state = 0
-        for first in range(0, size, 40):
-            state = _crc32c._extend_numpy(state, memoryview(large[first : min(size, first + 40)]))
+    # Around the lengths where another way of shortening begins: a checksum of the whole is the one of its pieces.
+    steps = [290 * scale for scale in (2, 4, 8, 16)] + [5685 * scale for scale in (1, 2, 4, 8, 16)]
+    history, block = _crc32c._HISTORY, _crc32c._BLOCK
+    blocks = [2 * history + count * block for count in range(_crc32c._BLOCKS + 2)]
+    large = np.random.default_rng(2).bytes(blocks[-1] + 17)
+    for size in (*(at + extra for at in steps + blocks for extra in (-1, 0, 1)), len(large)):
+        whole = _crc32c._extend_numpy(3, memoryview(large[:size]))
+        state = 3
+        for first in range(0, size, 500):
+            state = _crc32c._extend_numpy(state, memoryview(large[first : min(size, first + 500)]))
         assert whole == state, size
+
+
+def test_crc32c_notices_each_bit():
+    data = np.random.default_rng(3).integers(0, 256, 3 * _crc32c._HISTORY + 5, dtype=np.uint8)
+    right = _crc32c._extend_numpy(0, data.data)
+    for place in np.random.default_rng(4).integers(0, 8 * len(data), 300):
+        data[place // 8] ^= 1 << place % 8
+        assert _crc32c._extend_numpy(0, data.data) != right, place
+        data[place // 8] ^= 1 << place % 8
+
+
+def test_crc32c_on_several_threads():
+    messages = [np.random.default_rng(seed).bytes(1 << 20) for seed in range(4)]
+    right = [_crc32c._extend_numpy(0, memoryview(each)) for each in messages]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda place: _crc32c._extend_numpy(0, memoryview(messages[place % 4])), range(80))
+    assert list(found) == 20 * right
 
 
 def test_crc32c_of_arrays():

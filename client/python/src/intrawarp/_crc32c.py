@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """CRC32C (Castagnoli, RFC 3720) without compiled code of this package's own.
 
-google-crc32c (or the package crc32c) is used where it is installed. Otherwise numpy computes it: a checksum is linear
-over GF(2), so a message is folded. Its rows of 64 KiB are added up, each sum multiplied by x^(8 * 65536) before the
-next row is added, and what is left is halved until one word remains. A multiplication of 32 bits by a constant is two
-lookups in tables of 65536. Thread-safe; numpy gives up the interpreter's lock in the lookups.
+google-crc32c (or the package crc32c) is used where it is installed. Otherwise numpy computes it, by adding parts of the
+message to later parts of it (over GF(2), where adding is XOR), so that it gets shorter and keeps its checksum.
+
+CRC32C's polynomial P divides T(x) = x^5685 + x^1362 + x^426 + 1. So a byte may be taken away and added at the three
+places 4323, 5259 and 5685 bits after its own. As T(x)^k = T(x^k) for each power of two k, P divides that, too, and the
+same holds for 4323, 5259 and 5685 times k bits. With k = 128 a block of 4323 * 16 bytes takes three XORs of numpy,
+wherever it lies, until 5685 * 16 bytes are left; smaller powers shorten those. A second multiple of P with shorter
+steps leaves some hundred bytes, for each of which there is a table. Thread-safe; numpy gives up the interpreter's lock
+in long XORs.
 """
 import importlib
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import threading
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
-_ROW_WORDS = 16384
-# Shorter messages are not worth a fold.
-_SCALAR_BYTES = 64
+# Shorter messages are not worth a call of numpy.
+_SCALAR_BYTES = 16
 
 
 def _make_byte_table() -> List[int]:
@@ -35,104 +40,109 @@ def _scalar(state: int, data: memoryview) -> int:
     return state
 
 
-# A linear map of 32 bits: the image of each of its unit vectors.
-_Columns = List[int]
+# Where a byte is added instead, in bytes after its own place when multiplied by a power of two: 1362 = 5685 - 4323 and
+# so on are the exponents of T, and those of x^290 + x^136 + x^113 + x^107 + x^32 + 1, another multiple of P.
+_LONG_STEPS = (4323, 5259, 5685)
+_SHORT_STEPS = (154, 177, 183, 258, 290)
+# Bytes that T's steps are multiplied by at first: a block is then as long as numpy likes it, and stays in the cache.
+_LONG_SCALE = 16
+_SHORT_SCALE = 16
+_HISTORY = _LONG_STEPS[-1] * _LONG_SCALE
+_BLOCK = _LONG_STEPS[0] * _LONG_SCALE
+_BLOCKS = 4
+_END_BYTES = 512
 
 
-def _apply(columns: _Columns, value: int) -> int:
-    out = bit = 0
-    while value:
-        if value & 1:
-            out ^= columns[bit]
-        value >>= 1
-        bit += 1
-    return out
+class _Scratch(threading.local):
+    """What a thread's long messages are folded in: the folded bytes before a block, and some blocks."""
+
+    def __init__(self) -> None:
+        self.folded: Any = np.zeros(_HISTORY + _BLOCKS * _BLOCK, np.uint8)
 
 
-def _zero_bytes(count: int) -> _Columns:
-    """The map of a state to the one after `count` bytes of 0, by repeated squaring."""
-    result = [1 << bit for bit in range(32)]
-    power = [_scalar(1 << bit, memoryview(b"\0")) for bit in range(32)]
-    while count:
-        if count & 1:
-            result = [_apply(power, column) for column in result]
-        power = [_apply(power, column) for column in power]
-        count >>= 1
-    return result
+_scratch = _Scratch()
+_end_tables: Optional[Tuple[Any, Any]] = None
 
 
-def _tables(columns: _Columns, bits: int) -> List[Any]:
-    """A lookup table for each `bits` bits of the argument, the lowest first."""
-    tables = []
-    for first in range(0, 32, bits):
-        table = np.zeros(1, np.uint32)
-        for column in columns[first : first + bits]:
-            table = np.concatenate([table, table ^ np.uint32(column)])
-        tables.append(table)
-    return tables
+def _make_end_tables() -> Tuple[Any, Any]:
+    """The state after each byte and as many bytes of 0 as follow it within _END_BYTES, in one table; and where the part
+    of each place begins in it."""
+    byte_table = np.array(_BYTE_TABLE, np.uint32)
+    tables = np.empty((_END_BYTES, 256), np.uint32)
+    tables[-1] = byte_table
+    for place in range(_END_BYTES - 2, -1, -1):
+        later = tables[place + 1]
+        tables[place] = byte_table[later & 0xFF] ^ later >> 8
+    return tables.reshape(-1), 256 * np.arange(_END_BYTES, dtype=np.intp)
 
 
-_row_tables: Optional[Tuple[Any, Any]] = None
-_fold_tables: Dict[int, List[Any]] = {}
+def _end(message: Any) -> int:
+    """The state after at most _END_BYTES, from the state 0."""
+    global _end_tables
+    if _end_tables is None:
+        _end_tables = _make_end_tables()
+    table, places = _end_tables
+    return int(np.bitwise_xor.reduce(table.take(places[_END_BYTES - len(message) :] + message)))
 
 
-def _fold_rows(rows: Any) -> Any:
-    """The one row that has the checksum of all of them; the first one's state is already in it."""
-    global _row_tables
-    if _row_tables is None:
-        low, high = _tables(_zero_bytes(4 * _ROW_WORDS), 16)
-        _row_tables = low, high
-    low, high = _row_tables
-    total = rows[0].copy()
-    halves = total.view(np.uint16).reshape(-1, 2)
-    low_index = np.empty(_ROW_WORDS, np.intp)
-    high_index = np.empty(_ROW_WORDS, np.intp)
-    product = np.empty(_ROW_WORDS, np.uint32)
-    for row in rows[1:]:
-        np.copyto(low_index, halves[:, 0])
-        np.copyto(high_index, halves[:, 1])
-        np.take(low, low_index, out=total, mode="clip")
-        np.take(high, high_index, out=product, mode="clip")
-        total ^= product
-        total ^= row
-    return total
+def _add_state(message: Any, state: int) -> None:
+    message[:4] ^= np.frombuffer(state.to_bytes(4, "little"), np.uint8)
 
 
-def _fold_halves(words: Any) -> int:
-    """The state after a power of two of words."""
-    while len(words) > 1:
-        half = len(words) // 2
-        tables = _fold_tables.get(half)
-        if tables is None:
-            tables = _fold_tables[half] = _tables(_zero_bytes(4 * half), 8)
-        octets = words[:half].copy().view(np.uint8).reshape(-1, 4)
-        rest = words[half:].copy()
-        for place, table in enumerate(tables):
-            rest ^= table[octets[:, place]]
-        words = rest
-    return _scalar(0, memoryview(words.astype("<u4").tobytes()))
+def _shorten(message: Any, steps: Tuple[int, ...], scale: int) -> Any:
+    """The last steps[-1] * scale bytes, which have the checksum of all; `message` is overwritten."""
+    drop = len(message) - steps[-1] * scale
+    longest = steps[0] * scale
+    for start in range(0, drop, longest):
+        block = message[start : min(start + longest, drop)]
+        for step in steps:
+            place = message[start + step * scale :][: len(block)]
+            np.bitwise_xor(place, block, out=place)
+    return message[drop:]
+
+
+def _shorten_long(message: Any, state: int) -> Any:
+    """As _shorten with T's steps for a message of at least two _HISTORY, which is left as it is."""
+    folded = _scratch.folded
+    folded[:_HISTORY] = 0
+    drop = len(message) - _HISTORY
+    end = _HISTORY
+    for start in range(0, drop, _BLOCK):
+        size = min(_BLOCK, drop - start)
+        if end + size > len(folded):
+            folded[:_HISTORY] = folded[end - _HISTORY : end]
+            end = _HISTORY
+        block = folded[end : end + size]
+        before = [folded[end - step * _LONG_SCALE :][:size] for step in _LONG_STEPS]
+        np.bitwise_xor(message[start : start + size], before[0], out=block)
+        if start == 0:
+            _add_state(block, state)
+        np.bitwise_xor(block, before[1], out=block)
+        np.bitwise_xor(block, before[2], out=block)
+        end += size
+    rest = message[drop:].copy()
+    for step in _LONG_STEPS:
+        place = rest[: step * _LONG_SCALE]
+        np.bitwise_xor(place, folded[end - len(place) : end], out=place)
+    return rest
 
 
 def _extend_numpy(crc: int, data: memoryview) -> int:
     state = crc ^ 0xFFFFFFFF
-    count = len(data) // 4
     if len(data) < _SCALAR_BYTES:
         return _scalar(state, data) ^ 0xFFFFFFFF
-    words = np.frombuffer(data, "<u4", count)
-    # Words of 0 before the message change nothing once the state is added to its first word.
-    if count > _ROW_WORDS:
-        rows = -(-count // _ROW_WORDS)
-        padded_first = np.zeros(_ROW_WORDS, np.uint32)
-        head = count - (rows - 1) * _ROW_WORDS
-        padded_first[_ROW_WORDS - head :] = words[:head]
-        padded_first[_ROW_WORDS - head] ^= np.uint32(state)
-        rest = words[head:].reshape(rows - 1, _ROW_WORDS)
-        total = _fold_rows([padded_first, *rest])
+    message = np.frombuffer(data, np.uint8)
+    if len(message) >= 2 * _HISTORY:
+        rest = _shorten_long(message, state)
     else:
-        total = np.zeros(1 << (count - 1).bit_length(), np.uint32)
-        total[len(total) - count :] = words
-        total[len(total) - count] ^= np.uint32(state)
-    return _scalar(_fold_halves(total), data[4 * count :]) ^ 0xFFFFFFFF
+        rest = message.copy()
+        _add_state(rest, state)
+    for steps, scale in ((_LONG_STEPS, _LONG_SCALE), (_SHORT_STEPS, _SHORT_SCALE)):
+        while scale and len(rest) > _END_BYTES:
+            if len(rest) > steps[-1] * scale:
+                rest = _shorten(rest, steps, scale)
+            scale //= 2
+    return _end(rest) ^ 0xFFFFFFFF
 
 
 _Extend = Callable[[int, Any], int]
@@ -147,7 +157,7 @@ def _extend_of(name: str) -> Optional[_Extend]:
     found: Any = getattr(module, "extend" if name == "google_crc32c" else "crc32c", None)
     if found is None or getattr(module, "implementation", "c") == "python":
         return None
-    if name == "google_crc32c":  # takes bytes alone
+    if name == "google_crc32c":  # takes only bytes
         return lambda crc, data: int(found(crc, bytes(data)))
     return lambda crc, data: int(found(data, crc))
 
