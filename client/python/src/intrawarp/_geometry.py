@@ -177,10 +177,12 @@ class Geometry:
 
     @property
     def spacing_zyx(self) -> Vector:
+        """Millimetres between voxel centres along z, y, x."""
         return self.spacing_xyz[2], self.spacing_xyz[1], self.spacing_xyz[0]
 
     @property
     def origin_zyx(self) -> Vector:
+        """The centre of voxel (0, 0, 0), LPS mm, as z, y, x."""
         return self.origin_xyz[2], self.origin_xyz[1], self.origin_xyz[0]
 
     @property
@@ -190,6 +192,7 @@ class Geometry:
 
     @property
     def voxels(self) -> int:
+        """The number of voxels."""
         return self.size_xyz[0] * self.size_xyz[1] * self.size_xyz[2]
 
     def __getitem__(self, key: str) -> Any:
@@ -256,6 +259,7 @@ class Geometry:
         )
 
     def to_proto(self) -> v1.Geometry:
+        """The message v1.Geometry."""
         return v1.Geometry(
             size=self.size_xyz,
             spacing=self.spacing_xyz,

@@ -45,6 +45,7 @@ class Cancellation:
         self._calls: Set[Callable[[], Any]] = set()
 
     def cancel(self) -> None:
+        """Ends the calls that were given it, here and on the server."""
         self._event.set()
         with self._lock:
             calls = list(self._calls)
@@ -53,6 +54,7 @@ class Cancellation:
 
     @property
     def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
         return self._event.is_set()
 
     def _add(self, cancel: Callable[[], Any]) -> None:

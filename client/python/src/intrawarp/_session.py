@@ -93,6 +93,7 @@ class Answer:
 
     @property
     def reasons(self) -> Tuple[Any, ...]:
+        """Why the verdict says REVIEW: a tuple of `Reason`; empty for OK, and for a frame that was not registered."""
         return self.report.reasons if self.report is not None else ()
 
     @property

@@ -103,6 +103,7 @@ class Server:
 
     @property
     def address(self) -> str:
+        """What `connect` was given, or took from INTRAWARP_SERVER."""
         return self._core.target
 
     def __repr__(self) -> str:
@@ -207,7 +208,7 @@ class Server:
 
         Args:
             fixed, moving: exactly one, the resident volume; each frame is the other image.
-            method, **stage_options, masks, initial, budget, ...: as of `register`.
+            method, masks, initial, budget, stage options and so on: as of `register`.
             field: every answer brings its field, as "int16", "float16", "float32" (dense), "control" (compact, of ffd)
                 or "velocity" (of log-demons). `Session.map_points` needs one, unless the last stage is rigid or affine.
             stride, region: every how many voxels, and which part, of a dense field.
@@ -339,6 +340,7 @@ class Volume:
 
     @property
     def geometry(self) -> Geometry:
+        """The grid of its voxels."""
         return self._state.geometry
 
     @property
@@ -361,6 +363,7 @@ class Volume:
         return run(self._core.download_volume(self._state, progress, timeout, cancel))
 
     def delete(self, *, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> None:
+        """Deletes it, on every server where this client has staged it. Raises NotFound."""
         run(self._core.delete_state(self._state, timeout, cancel))
 
     def __repr__(self) -> str:
@@ -383,6 +386,7 @@ class Transform:
 
     @property
     def address(self) -> str:
+        """The server that it is on."""
         return self._state.address
 
     @property
@@ -441,6 +445,7 @@ class Transform:
         return run(self._core.warp_volume(self._state, moving, like, inverse, fill, interpolation, progress, timeout, cancel))
 
     def delete(self, *, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> None:
+        """Deletes it on the server. Raises NotFound."""
         run(self._core.delete_state(self._state, timeout, cancel))
 
     def __repr__(self) -> str:
@@ -452,6 +457,7 @@ class Result(Transform):
 
     @property
     def report(self) -> Report:
+        """What the registration did, and how good its result is."""
         assert self._state.report is not None
         return self._state.report
 
@@ -462,6 +468,7 @@ class Result(Transform):
 
     @property
     def ok(self) -> bool:
+        """Whether the verdict is OK."""
         return self.report.ok
 
     def __bool__(self) -> bool:
@@ -469,6 +476,7 @@ class Result(Transform):
 
     @property
     def reasons(self) -> Tuple[Reason, ...]:
+        """Why the verdict says REVIEW; empty for OK."""
         return self.report.reasons
 
     @property
@@ -478,6 +486,7 @@ class Result(Transform):
 
     @property
     def expected_error_mm(self) -> Optional[float]:
+        """The median of the expected error over the region of interest, mm; None where it is unknown."""
         return self.report.expected_error_mm
 
     @property
@@ -492,11 +501,13 @@ class Result(Transform):
 
     @property
     def fixed(self) -> 'Volume':
+        """The fixed volume of the registration."""
         assert self._state.fixed is not None
         return Volume(self._core, self._state.fixed)
 
     @property
     def moving(self) -> 'Volume':
+        """The moving volume of the registration."""
         assert self._state.moving is not None
         return Volume(self._core, self._state.moving)
 
@@ -621,6 +632,7 @@ class Session:
 
     @property
     def shared_memory_error(self) -> Optional[errors.IntrawarpError]:
+        """Why frames do not go through shared memory; None where they do, or where it was not asked for."""
         return self._core.shared_memory_error
 
     @property
@@ -676,14 +688,17 @@ class Matrix:
 
     @property
     def shape(self) -> Tuple[int, int]:
+        """Rows and columns."""
         return (self._state.proto.shape.rows, self._state.proto.shape.columns)
 
     @property
     def nnz(self) -> int:
+        """The number of its entries."""
         return self._state.proto.shape.entries
 
     @property
     def proto(self) -> v1.SparseMatrix:
+        """All that the server says of it."""
         return self._state.proto
 
     def download(self, *, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> Any:
@@ -691,6 +706,7 @@ class Matrix:
         return run(self._core.download_matrix(self._state, progress, timeout, cancel))
 
     def delete(self, *, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> None:
+        """Deletes it on the server. Raises NotFound."""
         run(self._core.delete_state(self._state, timeout, cancel))
 
     def __repr__(self) -> str:

@@ -156,6 +156,7 @@ class Server:
 
     @property
     def address(self) -> str:
+        """What `connect` was given, or took from INTRAWARP_SERVER."""
         return self._core.target
 
     def __repr__(self) -> str:
@@ -397,7 +398,7 @@ class Server:
 
         Args:
             fixed, moving: exactly one, the resident volume; each frame is the other image.
-            method, **stage_options, masks, initial, budget, ...: as of `register`.
+            method, masks, initial, budget, stage options and so on: as of `register`.
             field: every answer brings its field, as "int16", "float16", "float32" (dense), "control" (compact, of ffd)
                 or "velocity" (of log-demons). `Session.map_points` needs one, unless the last stage is rigid or affine.
             stride, region: every how many voxels, and which part, of a dense field.
@@ -671,6 +672,7 @@ class Volume:
 
     @property
     def geometry(self) -> Geometry:
+        """The grid of its voxels."""
         return self._state.geometry
 
     @property
@@ -699,6 +701,7 @@ class Volume:
         return await self._core.download_volume(self._state, progress, timeout, cancel)
 
     async def delete(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> None:
+        """Deletes it, on every server where this client has staged it. Raises NotFound."""
         await self._core.delete_state(self._state, timeout, cancel)
 
     def __repr__(self) -> str:
@@ -729,6 +732,7 @@ class Transform:
 
     @property
     def address(self) -> str:
+        """The server that it is on."""
         return self._state.address
 
     @property
@@ -814,6 +818,7 @@ class Transform:
         )
 
     async def delete(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> None:
+        """Deletes it on the server. Raises NotFound."""
         await self._core.delete_state(self._state, timeout, cancel)
 
     def __repr__(self) -> str:
@@ -826,6 +831,7 @@ class Result(Transform):
 
     @property
     def report(self) -> Report:
+        """What the registration did, and how good its result is."""
         assert self._state.report is not None
         return self._state.report
 
@@ -836,6 +842,7 @@ class Result(Transform):
 
     @property
     def ok(self) -> bool:
+        """Whether the verdict is OK."""
         return self.report.ok
 
     def __bool__(self) -> bool:
@@ -843,6 +850,7 @@ class Result(Transform):
 
     @property
     def reasons(self) -> Tuple[Reason, ...]:
+        """Why the verdict says REVIEW; empty for OK."""
         return self.report.reasons
 
     @property
@@ -852,6 +860,7 @@ class Result(Transform):
 
     @property
     def expected_error_mm(self) -> Optional[float]:
+        """The median of the expected error over the region of interest, mm; None where it is unknown."""
         return self.report.expected_error_mm
 
     @property
@@ -868,11 +877,13 @@ class Result(Transform):
 
     @property
     def fixed(self) -> "Volume":
+        """The fixed volume of the registration."""
         assert self._state.fixed is not None
         return Volume(self._core, self._state.fixed)
 
     @property
     def moving(self) -> "Volume":
+        """The moving volume of the registration."""
         assert self._state.moving is not None
         return Volume(self._core, self._state.moving)
 
@@ -1036,6 +1047,7 @@ class Session:
 
     @property
     def shared_memory_error(self) -> Optional[errors.IntrawarpError]:
+        """Why frames do not go through shared memory; None where they do, or where it was not asked for."""
         return self._core.shared_memory_error
 
     @property
@@ -1097,14 +1109,17 @@ class Matrix:
 
     @property
     def shape(self) -> Tuple[int, int]:
+        """Rows and columns."""
         return self._state.proto.shape.rows, self._state.proto.shape.columns
 
     @property
     def nnz(self) -> int:
+        """The number of its entries."""
         return self._state.proto.shape.entries
 
     @property
     def proto(self) -> v1.SparseMatrix:
+        """All that the server says of it."""
         return self._state.proto
 
     async def download(
@@ -1118,6 +1133,7 @@ class Matrix:
         return await self._core.download_matrix(self._state, progress, timeout, cancel)
 
     async def delete(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> None:
+        """Deletes it on the server. Raises NotFound."""
         await self._core.delete_state(self._state, timeout, cancel)
 
     def __repr__(self) -> str:

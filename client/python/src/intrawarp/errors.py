@@ -89,10 +89,12 @@ class IntrawarpError(Exception):
 
     @property
     def field(self) -> str:
+        """The first path of `fields`; "" where no field is at fault."""
         return self.fields[0][0] if self.fields else ""
 
     @property
     def numbers(self) -> Dict[str, Any]:
+        """The numbers of `metadata` by name; what is not a number is left out."""
         numbers: Dict[str, Any] = {}
         for key, text in self.metadata.items():
             try:

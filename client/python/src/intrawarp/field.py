@@ -167,10 +167,12 @@ class Field:
 
     @property
     def is_dense(self) -> bool:
+        """Whether it has a displacement for each voxel of its grid: "float32", "float16" and "int16"."""
         return self.encoding in ("float32", "float16", "int16")
 
     @property
     def nbytes(self) -> int:
+        """Bytes of `raw`, as the field travelled."""
         return int(self._raw.nbytes)
 
     def __repr__(self) -> str:

@@ -174,6 +174,7 @@ class Image:
 
     @property
     def dtype(self) -> Any:
+        """The type of the stored voxels, one of the eight that travel."""
         return self._zyx.dtype
 
     @property
@@ -183,10 +184,12 @@ class Image:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the stored voxels, as they travel."""
         return int(self._zyx.nbytes)
 
     @property
     def pixel_type(self) -> int:
+        """The number of v1.PixelType that stands for `dtype`."""
         return PIXEL_TYPES[self._zyx.dtype.name]
 
     def buffer(self) -> memoryview:
@@ -203,14 +206,17 @@ class Image:
         return self.geometry[key]
 
     def keys(self) -> Tuple[str, ...]:
+        """The keys that `image[key]` takes."""
         return KEYS
 
     @property
     def spacing_xyz(self) -> Tuple[float, float, float]:
+        """Millimetres between voxel centres along x, y, z."""
         return self.geometry.spacing_xyz
 
     @property
     def origin_xyz(self) -> Tuple[float, float, float]:
+        """The centre of voxel (0, 0, 0), LPS mm, as x, y, z."""
         return self.geometry.origin_xyz
 
     def affine(self, space: str = "LPS") -> Any:

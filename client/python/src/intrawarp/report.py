@@ -66,7 +66,8 @@ def _map_image(values: Any, geometry: Geometry) -> Image:
 
 
 class Report:
-    """
+    """What a registration did, and how good its result is.
+
     Attributes:
         proto: the message v1.Report, with everything that has no attribute here.
         verdict: "OK", or "REVIEW": a person should look before the result is used.
@@ -84,6 +85,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether the verdict is OK."""
         return self.proto.verdict == v1.VERDICT_OK
 
     @property
@@ -103,6 +105,7 @@ class Report:
 
     @property
     def stop_reason(self) -> str:
+        """Why the optimisation ended, a name of v1.StopReason without its prefix: "CONVERGED"."""
         return enum_name(v1.StopReason, self.proto.stop_reason, "STOP_REASON_")
 
     @property
@@ -120,6 +123,7 @@ class Report:
         return message_dict(self.proto)
 
     def to_json(self) -> str:
+        """`to_dict` as JSON. A number that is not finite is written as NaN or Infinity."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=True)
 
     def __repr__(self) -> str:

@@ -332,6 +332,7 @@ class FakeServer:
     # ---- life ----
 
     def start(self) -> "FakeServer":
+        """Begins to serve, on a free port of 127.0.0.1 unless another was given; what a `with` block does at first."""
         self._executor = concurrent.futures.ThreadPoolExecutor(self._workers, thread_name_prefix="intrawarp-fake")
         self._grpc = grpc.server(
             self._executor,
@@ -433,6 +434,7 @@ class FakeServer:
         return made
 
     def clear_rules(self) -> None:
+        """Forgets every rule: calls are answered well again."""
         with self._lock:
             self._rules.clear()
 
