@@ -81,6 +81,16 @@ absl::Status ParseDuration(absl::string_view value, Duration* to) {
   return absl::OkStatus();
 }
 
+// For what would end at once, or never begin, with 0s.
+template <typename Duration>
+absl::Status ParsePositiveDuration(absl::string_view value, Duration* to) {
+  Duration duration{0};
+  INTRAWARP_RETURN_IF_ERROR(ParseDuration(value, &duration));
+  if (duration < std::chrono::milliseconds(1)) return absl::InvalidArgumentError("must be at least 1ms");
+  *to = duration;
+  return absl::OkStatus();
+}
+
 // Larger chunks delay other calls on the connection. Chunks of 1 MiB every client may send without asking.
 absl::Status ParseChunkBytes(absl::string_view value, int64_t* to) {
   INTRAWARP_RETURN_IF_ERROR(ParseBytes(value, to));
@@ -271,12 +281,12 @@ const std::vector<Flag>& Flags() {
       {"dicom_max_associations", "N", "DICOM associations that are open (32)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.dicom.max_associations); }},
       {"dicom_timeout", "DURATION", "a DICOM peer that does not send the rest, or is slower than 16 KiB/s, is ended (30s)",
-       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.timeout); }},
+       [](absl::string_view v, CommandLine& c) { return ParsePositiveDuration(v, &c.options.dicom.timeout); }},
       {"dicom_idle_timeout", "DURATION", "a DICOM association without a message is ended after this (1m)",
-       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.idle_timeout); }},
+       [](absl::string_view v, CommandLine& c) { return ParsePositiveDuration(v, &c.options.dicom.idle_timeout); }},
       {"dicom_quiet", "DURATION",
        "a series that does not say how many images it has becomes volumes after this time without one (30s)",
-       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.quiet); }},
+       [](absl::string_view v, CommandLine& c) { return ParsePositiveDuration(v, &c.options.dicom.quiet); }},
       {"resident_bytes", "BYTES",
        "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},
@@ -303,7 +313,7 @@ const std::vector<Flag>& Flags() {
       {"max_run_time", "DURATION", "work without a budget ends after it has computed for so long (10m; 0s: never)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.max_run_time); }},
       {"max_session_idle", "DURATION", "the longest time without a frame that a navigation session may ask for (1h)",
-       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.max_session_idle); }},
+       [](absl::string_view v, CommandLine& c) { return ParsePositiveDuration(v, &c.options.limits.max_session_idle); }},
       {"max_sessions", "N", "navigation sessions that are open (8)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_sessions); }},
       {"workspace_bytes", "BYTES", "memory of each device for the work of jobs",
