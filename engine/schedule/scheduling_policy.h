@@ -132,9 +132,9 @@ class SchedulingPolicy {
   explicit SchedulingPolicy(const SchedulingOptions& options) : options_(options) {}
 
   // The job waits. RESOURCE_EXHAUSTED when as many of its class, or of its owner's in that class, wait as may;
-  // DEADLINE_EXCEEDED when the predictions say
-  // that it or another job would be late (IsUnreachable). Both carry the predicted time until a place or the deadline
-  // could be had, where there is one (RetryAfterOf). Ids are unique; among equals the smaller one goes first.
+  // DEADLINE_EXCEEDED when the predictions say that it or another job would be late (IsUnreachable). Both carry the
+  // predicted time until a place or the deadline could be had, where there is one (RetryAfterOf). Ids are unique; among
+  // equals the smaller one goes first.
   absl::Status Push(JobId job, const Request& request, Time now);
   // False when the job does not wait.
   bool Remove(JobId job, Time now);
