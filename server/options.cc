@@ -193,7 +193,7 @@ const std::vector<Flag>& Flags() {
       FileFlag("tls_key", "its private key (PEM)", &AccessFiles::tls_key),
       FileFlag("tls_client_ca", "the authorities (PEM) that certificates of clients come from",
                &AccessFiles::tls_client_ca),
-      FileFlag("identities", "the callers by their certificates: lines of NAME ROLES SUBJECT (docs/security.md)",
+      FileFlag("identities", "the callers by their certificates: lines of NAME ROLES SUBJECT (docs/operate/security.md)",
                &AccessFiles::identities),
       FileFlag("tokens", "the callers by their tokens: lines as `intrawarp token new` prints them",
                &AccessFiles::tokens),
@@ -229,7 +229,7 @@ const std::vector<Flag>& Flags() {
          c.options.state_dir = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();
        }},
-      {"audit_dir", "DIR", "an existing folder where every call and frame is recorded (none; docs/audit.md)",
+      {"audit_dir", "DIR", "an existing folder where every call and frame is recorded (none; docs/operate/audit.md)",
        [](absl::string_view v, CommandLine& c) {
          c.options.audit_dir = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();
@@ -247,7 +247,7 @@ const std::vector<Flag>& Flags() {
        }},
       {"shared_memory_uids", "N[,N...]", "users, besides the server's own, who may fetch it (none)",
        [](absl::string_view v, CommandLine& c) { return ParseUsers(v, &c.options.shared_memory.users); }},
-      {"dicom_listen", "HOST:PORT", "where images are received by DICOM (C-STORE; none; docs/dicom.md)",
+      {"dicom_listen", "HOST:PORT", "where images are received by DICOM (C-STORE; none; docs/use/dicom.md)",
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.dicom.listen); }},
       {"dicom_ae_title", "NAME", "the server's DICOM application entity (INTRAWARP)",
        [](absl::string_view v, CommandLine& c) {

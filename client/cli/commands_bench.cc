@@ -121,7 +121,7 @@ std::vector<Command> BenchCommands() {
                "when a frame was due, so that one that could not be sent in time counts in full. Refused, missed,\n"
                "superseded and late calls are counted; a call that fails otherwise makes the exit status 1. All\n"
                "that was made on the server is deleted at the end, after Ctrl-C too. It must not run beside\n"
-               "patients' sessions. docs/bench.md explains the figures, and the keys of --json.\n"}};
+               "patients' sessions. docs/operate/bench.md explains the figures, and the keys of --json.\n"}};
 }
 
 }  // namespace intrawarp::cli

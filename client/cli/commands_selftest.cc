@@ -24,8 +24,8 @@
 namespace intrawarp::cli {
 namespace {
 
-// One method on one pair. The limits are some three times the errors of the CPU device, which docs/operators-guide.md
-// states.
+// One method on one pair. The limits are some three times the errors of the CPU device, which
+// docs/operate/operators-guide.md states.
 struct Case {
   std::string method;
   // The stages, as register takes them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a registration without a method is about to cost on a CPU, which a user should know before the minutes pass. A
-// rough model, fitted to a few pairs on one machine: docs/report.md has its figures. Thread-safe functions.
+// rough model, fitted to a few pairs on one machine: docs/use/report.md has its figures. Thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CLI_REGISTRATION_COST_H_
 #define INTRAWARP_CLIENT_CLI_REGISTRATION_COST_H_
 

@@ -160,7 +160,7 @@ inline constexpr double kMostStretch = 2.0;
 
 // A start with a smaller margin is marked "ambiguous start"; a mirrored candidate that leads by more marks the images
 // "mirrored images". On known pairs as they come, right starts have margins of 0.25 and more; turned, wrong ones have
-// 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/accuracy.md, Starts).
+// 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/evidence/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
 // A start without a margin is no reason where the estimate of the answer gives none and so many blocks agree: a wrong
@@ -185,7 +185,7 @@ inline constexpr double kMostExtentRatio = 50;
 inline constexpr double kLeastCorrelation = 0.1;
 
 // A slice whose objective rises by less than this part when it leaves its plane, of the rise that the same movement in
-// its plane brings, is marked "pose not observed" (docs/accuracy.md, Slice to volume).
+// its plane brings, is marked "pose not observed" (docs/evidence/accuracy.md, Slice to volume).
 inline constexpr double kLeastObservability = 0.05;
 
 // The expected error that is held against the estimate's, in mm, where a request names none.

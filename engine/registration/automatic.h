@@ -18,7 +18,7 @@
 // stays.
 // - A budget that ends a trial, whichever it is, leaves trials untried: the answer's stop_reason is kBudget.
 //
-// automatic_rules.h has the rules as functions, docs/accuracy.md the figures that they come from.
+// automatic_rules.h has the rules as functions, docs/evidence/accuracy.md the figures that they come from.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
 #define INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
 

@@ -102,7 +102,7 @@ struct LogDemonsOptions {
   // The default of levels when the stage starts from a velocity: that holds already what coarser levels would find.
   static constexpr int kWarmLevels = 2;
   // The defaults of iterations and momentum then. Momentum makes up for the iterations: a frame of a moving phantom is
-  // as close to the truth after 30 of them as after 100 without (docs/performance.md, Log-demons).
+  // as close to the truth after 30 of them as after 100 without (docs/evidence/performance.md, Log-demons).
   static constexpr int kWarmIterations = 30;
   static constexpr double kWarmMomentum = 0.9;
   static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what clients see when one of three servers is killed under load, and prints the tables of
-// docs/several-servers.md: failover_run [SESSIONS [RATE_HZ [SIDE [SECONDS]]]]. Loopback, the CPU device; behind the
+// docs/use/several-servers.md: failover_run [SESSIONS [RATE_HZ [SIDE [SECONDS]]]]. Loopback, the CPU device; behind the
 // client's own routing and, where nginx is installed, behind nginx. Exit status 1 when something acknowledged was lost
 // or a session gave up.
 #include <grpc/grpc.h>

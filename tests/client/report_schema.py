@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A report as the command line writes it, and the stored one, against docs/report.schema.json and docs/report.md.
+"""A report as the command line writes it, and the stored one, against docs/use/report.schema.json and docs/use/report.md.
 
     report_schema.py SOURCE_DIR INTRAWARPD INTRAWARP
 
@@ -113,11 +113,11 @@ def make_reports(folder):
 
 
 def main():
-    with open(f"{SOURCE}/docs/report.schema.json", encoding="utf-8") as file:
+    with open(f"{SOURCE}/docs/use/report.schema.json", encoding="utf-8") as file:
         schema = json.load(file)
-    with open(f"{SOURCE}/docs/report.md", encoding="utf-8") as file:
+    with open(f"{SOURCE}/docs/use/report.md", encoding="utf-8") as file:
         document = file.read()
-    failures = [f"docs/report.md does not name {name}" for name in schema["properties"] if f"`{name}`" not in document]
+    failures = [f"docs/use/report.md does not name {name}" for name in schema["properties"] if f"`{name}`" not in document]
     with tempfile.TemporaryDirectory() as folder:
         reports = list(make_reports(folder))
     for name, report in reports:

@@ -29,17 +29,17 @@ def check_alerts():
     for name, body in alerts:
         severity = re.search(r"severity: (\w+)", body)
         expect(severity and severity.group(1) in SEVERITIES, f"{name}: has no severity")
-        expect(f"runbook: docs/runbook.md#{name.lower()}\n" in body + "\n", f"{name}: does not name its runbook entry")
+        expect(f"runbook: docs/operate/runbook.md#{name.lower()}\n" in body + "\n", f"{name}: does not name its runbook entry")
 
     tests = text("tests/deploy/alerts_test.yml")
     for name in names:
         cases = re.findall(rf"alertname: {name}\n +eval_time: \S+\n +exp_alerts:( \[\])?", tests)
         expect("" in cases, f"{name}: no test in which it fires")
 
-    runbook = re.findall(r"^## (\w+)\n\n(.*?)(?=\n## |\Z)", text("docs/runbook.md"), re.S | re.M)
-    expect([name for name, _ in runbook] == names, "docs/runbook.md: its entries are not the alerts in their order")
+    runbook = re.findall(r"^## (\w+)\n\n(.*?)(?=\n## |\Z)", text("docs/operate/runbook.md"), re.S | re.M)
+    expect([name for name, _ in runbook] == names, "docs/operate/runbook.md: its entries are not the alerts in their order")
     for name, entry in runbook:
-        expect(len(entry.split()) >= 25, f"docs/runbook.md: {name} says too little")
+        expect(len(entry.split()) >= 25, f"docs/operate/runbook.md: {name} says too little")
 
 
 def unit_of(expression):

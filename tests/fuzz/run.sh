@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the fuzz targets of a build with the preset fuzz, one after the other, for so many minutes each:
 #   tests/fuzz/run.sh BUILD MINUTES [NAME...]     NAME: nifti, dicom, ...; all that are built unless given
-#   tests/fuzz/run.sh BUILD report                what all runs in BUILD add up to, as the table of docs/fuzzing.md
+#   tests/fuzz/run.sh BUILD report                what all runs in BUILD add up to, as the table of docs/evidence/fuzzing.md
 #   tests/fuzz/run.sh BUILD merge [NAME...]       adds to the corpora of the repository what covers more, the smallest
 #                                                 first, in small files and up to a few hundred
 # The growing corpora are BUILD/fuzzing/NAME, the logs BUILD/fuzzing/NAME.log, and an input that broke a target is

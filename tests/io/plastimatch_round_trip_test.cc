@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transforms that this library writes and plastimatch maps points by, and fields that plastimatch writes and this
 // library reads: 10,000 points each. INTRAWARP_PLASTIMATCH names the program; tests/io/plastimatch_round_trips runs
-// these tests and prints their table. B-splines are left out: docs/formats.md says why.
+// these tests and prints their table. B-splines are left out: docs/use/formats.md says why.
 #include <sys/wait.h>
 
 #include <algorithm>

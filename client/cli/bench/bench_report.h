@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of intrawarp bench, as a table for people and as JSON, whose schema docs/bench.md describes. Plain
-// values; thread-safe functions.
+// The results of intrawarp bench, as a table for people and as JSON, whose schema docs/operate/bench.md describes.
+// Plain values; thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CLI_BENCH_BENCH_REPORT_H_
 #define INTRAWARP_CLIENT_CLI_BENCH_BENCH_REPORT_H_
 

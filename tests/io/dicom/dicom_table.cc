@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what every DICOM item of the public test data is read as, or why not, as the table of docs/dicom.md:
+// Prints what every DICOM item of the public test data is read as, or why not, as the table of docs/use/dicom.md:
 //   dicom_table DATA
 #include <unistd.h>
 

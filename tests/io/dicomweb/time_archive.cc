@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // time_archive URL SOURCE FOLDER: sends the DICOM files of SOURCE to a DICOMweb archive on this machine, fetches their
 // series into FOLDER, and prints instances and megabytes a second. The floor, a plain curl of the same requests, is
-// printed by the shell (docs/dicom.md).
+// printed by the shell (docs/use/dicom.md).
 #include <chrono>
 #include <cstdio>
 #include <filesystem>

@@ -97,7 +97,7 @@ std::string SignOf(const grpc::Status& status) {
   }
 }
 
-// A line of docs/security.md.
+// A line of docs/operate/security.md.
 std::string DocLine(const Row& row) {
   const std::string name = row.method;
   std::string line = absl::StrCat("| ", name.substr(name.rfind('.') + 1), " |");
@@ -384,7 +384,7 @@ TEST(RoleMatrix, HasARowForEveryMethod) {
 }
 
 TEST(RoleMatrix, IsThatOfTheDocumentation) {
-  std::ifstream file(INTRAWARP_SOURCE_DIR "/docs/security.md");
+  std::ifstream file(INTRAWARP_SOURCE_DIR "/docs/operate/security.md");
   std::stringstream text;
   text << file.rdbuf();
   for (const Row& row : kRows) EXPECT_THAT(text.str(), HasSubstr(DocLine(row)));

@@ -412,7 +412,7 @@ class Transform:
             encoding: "float32", "float16" or "int16": dense displacements T(p) - p; "control": the control grid of ffd;
                 "velocity": of log-demons.
             stride: every how many voxels, one number or x, y, z. A stride of 4 is 64 times smaller; between its samples
-                a field is linear, which docs/python.md measures.
+                a field is linear, which docs/use/python.md measures.
             region: ((x, y, z) of the first voxel, (x, y, z) of the size).
             like: another grid than the fixed image's: a volume, an Image or a Geometry.
 

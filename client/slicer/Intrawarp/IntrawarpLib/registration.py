@@ -8,7 +8,7 @@ from . import volumes
 from .grid_transform import TransformChain, strides_for
 
 # The nodes of a grid transform at most, for one registration and for a live session. A fixed stride does not do: with
-# every fourth voxel of slices 4 mm apart a point was off by 2.6 mm (docs/python.md, "The same points by every way").
+# every fourth voxel of slices 4 mm apart a point was off by 2.6 mm (docs/use/python.md, "The same points by every way").
 REGISTRATION_NODES = 1000000
 LIVE_NODES = 250000
 # The random points at which the grid is compared with the server.
