@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 """The version of the package, which is that of the project (CMakeLists.txt)."""
-__version__ = "0.1.0"
+__version__ = "0.2.0"
