@@ -52,7 +52,7 @@ build_programs() {
   install_packages build
   say "configuring $directory (CUDA: $cuda)"
   cmake --preset release -B "$directory" -DINTRAWARP_BUILD_TESTS=OFF -DINTRAWARP_BUILD_BENCH=OFF \
-    -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$PWD/$directory/bin" "-DINTRAWARP_CUDA=$cuda" "${options[@]}" \
+    -DINTRAWARP_UNITY=ON -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$PWD/$directory/bin" "-DINTRAWARP_CUDA=$cuda" "${options[@]}" \
     --log-level=WARNING >/dev/null
   say "building the server and the command line with $(nproc) jobs"
   cmake --build "$directory" --target intrawarpd intrawarp --parallel "$(nproc)"

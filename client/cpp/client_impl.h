@@ -40,6 +40,9 @@
 
 namespace intrawarp::client {
 
+// Objects in one answer of a List call; the client asks until it has all.
+inline constexpr int kPageSize = 500;
+
 inline constexpr char kDownloadMethod[] = "/intrawarp.v1.BulkService/Download";
 
 // Bytes to be uploaded, in arrays one behind the other; they outlive the call.

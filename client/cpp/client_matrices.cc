@@ -9,12 +9,6 @@
 #include "client/cpp/matrix_receiver.h"
 
 namespace intrawarp::client {
-namespace {
-
-constexpr int kPageSize = 500;
-
-}  // namespace
-
 absl::StatusOr<v1::UploadResponse> Client::UploadSparseMatrix(const SparseMatrixUpload& upload,
                                                               const CallOptions& options) {
   if (upload.matrix == nullptr) return absl::InvalidArgumentError("matrix: there is none");

@@ -18,7 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPageSize = 500;
 // The limit of one WaitOperation call.
 constexpr milliseconds kOneWait{30000};
 

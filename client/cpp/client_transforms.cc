@@ -10,7 +10,6 @@
 namespace intrawarp::client {
 namespace {
 
-constexpr int kPageSize = 500;
 // Points a call: what the server takes, so that no message passes a chunk.
 constexpr size_t kMaxPoints = 32768;
 // More points than this go over the bulk connection.

@@ -9,12 +9,6 @@
 #include "proto/convert.h"
 
 namespace intrawarp::client {
-namespace {
-
-constexpr int kPageSize = 500;
-
-}  // namespace
-
 std::string VolumeDigest(absl::string_view bytes) {
   return absl::BytesToHexString(io::Sha256Of(bytes.data(), bytes.size()));
 }

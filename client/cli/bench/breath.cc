@@ -15,7 +15,7 @@ constexpr double kFieldOfViewMm = 320;
 constexpr double kAmplitudeMm = 15;
 constexpr int kFrames = 12;
 // Breathing in, from rest to the deepest point, both included.
-constexpr int kPhases = kFrames / 2 + 1;
+constexpr int kBreathPhases = kFrames / 2 + 1;
 constexpr double kNoiseSd = 8;
 
 }  // namespace
@@ -26,11 +26,11 @@ absl::StatusOr<Breath> Breath::Make(int size, uint32_t seed) {
   options.spacing = kFieldOfViewMm / size * Vec3d{1, 1, 1};
   options.seed = seed;
   Breath breath;
-  for (int n = -1; n < kPhases; ++n) {
+  for (int n = -1; n < kBreathPhases; ++n) {
     // -1 is the resident volume, which differs from the frame at rest by its noise alone.
     options.amplitude_mm = n <= 0 ? 0 : kAmplitudeMm * (1 - std::cos(2 * std::numbers::pi * n / kFrames)) / 2;
     INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel model, phantom::PhantomModel::Create(options));
-    const uint64_t noise_seed = uint64_t{seed} * (kPhases + 1) + static_cast<uint64_t>(n + 1);
+    const uint64_t noise_seed = uint64_t{seed} * (kBreathPhases + 1) + static_cast<uint64_t>(n + 1);
     io::HostVolume image = phantom::SampleFixed(model, kNoiseSd, noise_seed);
     if (n < 0) {
       breath.rest_ = std::move(image);
@@ -41,11 +41,11 @@ absl::StatusOr<Breath> Breath::Make(int size, uint32_t seed) {
   return breath;
 }
 
-int64_t Breath::Bytes(int size) { return int64_t{2} * (kPhases + 1) * size * size * size; }
+int64_t Breath::Bytes(int size) { return int64_t{2} * (kBreathPhases + 1) * size * size * size; }
 
 const io::HostVolume& Breath::Frame(int64_t number) const {
   const int64_t n = number % kFrames;
-  return phases_[static_cast<size_t>(n < kPhases ? n : kFrames - n)];
+  return phases_[static_cast<size_t>(n < kBreathPhases ? n : kFrames - n)];
 }
 
 absl::string_view BytesOf(const io::HostVolume& volume) {
