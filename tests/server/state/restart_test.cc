@@ -18,6 +18,7 @@
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/server/state/test_files.h"
+#include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
 
 namespace intrawarp::server {
@@ -179,6 +180,24 @@ TEST_P(RestartTest, UploadsComeBack) {
   ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(box, RandomVoxels<uint8_t>(box, 2), "u5"), &again).ok());
   EXPECT_TRUE(again.already_resident());
   EXPECT_EQ(again.volume().name(), chosen.volume().name());
+}
+
+// Labels beyond 2^24 that float32 holds are the same after a restart; others are refused before they are kept.
+TEST_P(RestartTest, LargeLabelsStayWhatTheyAre) {
+  const std::vector<int32_t> labels = {16777216, 33554432, 2147483520, -2147483647 - 1};
+  ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(BoxGeometry(4, 1, 1), labels, "u1", "exact")).ok());
+  const grpc::Status refused =
+      server::Upload(*bulk_, MakeVolume(BoxGeometry(2, 1, 1), std::vector<int32_t>{1, 16777217}, "u2", "rounded"));
+  EXPECT_EQ(refused.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(DetailsOf(refused).field, "voxels");
+  const std::string before = Volume("volumes/exact");
+  Restart();
+  EXPECT_EQ(Volume("volumes/exact"), before);
+  const std::string bytes = Downloaded("volumes/exact");
+  const std::vector<float> kept(labels.begin(), labels.end());
+  EXPECT_THAT(bytes, testing::EndsWith(std::string(reinterpret_cast<const char*>(kept.data()), 4 * kept.size())));
+  EXPECT_EQ(DeleteVolume("volumes/rounded").error_code(), grpc::NOT_FOUND);
+  EXPECT_THAT(Payloads(), SizeIs(1));
 }
 
 TEST_P(RestartTest, ResultsComeBackWithTheirReportsAndRequests) {
