@@ -91,11 +91,6 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
   return LeasePinned(context, grant, bytes);
 }
 
-absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(DeviceContext& context, int64_t bytes, Share share) {
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.resident_bytes = bytes, .transforms = 1}}, share));
-  return std::make_shared<Grant>(std::move(grant));
-}
-
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
   const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();

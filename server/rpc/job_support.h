@@ -46,10 +46,6 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes,
                                                           const std::string& owner, Share share = Share::kCommon);
 
-// A place for the transform that a registration will make, and `bytes` of memory at most.
-absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(DeviceContext& context, int64_t bytes,
-                                                     Share share = Share::kCommon);
-
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
 

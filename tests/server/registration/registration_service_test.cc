@@ -801,7 +801,7 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   EXPECT_EQ(ReasonOf(full), v1::TOO_MANY_TRANSFORMS);
   EXPECT_EQ(context().jobs.pending(), 1);
   // Sessions have places of their own.
-  EXPECT_TRUE(ReserveResult(context(), 0, Share::kSession).ok());
+  EXPECT_TRUE(Admit(context(), {{.transforms = 1}}, Share::kSession).ok());
 }
 
 }  // namespace
