@@ -105,7 +105,7 @@ absl::Status CheckHardLink(hid_t group, const char* name, absl::string_view fiel
 absl::StatusOr<Handle> OpenGroup(hid_t parent, const char* name, absl::string_view field) {
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(parent, name, field));
   Handle group(H5Gopen2(parent, name, H5P_DEFAULT));
-  if (!group.ok()) return Invalid(absl::StrCat(field, ": is no group"));
+  if (!group.ok()) return Invalid(absl::StrCat(field, ": is not a group"));
   return group;
 }
 
@@ -156,7 +156,7 @@ absl::StatusOr<NumberSet> OpenNumbers(hid_t group, const char* name, absl::strin
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(group, name, field));
   NumberSet numbers;
   numbers.set = Handle(H5Dopen2(group, name, H5P_DEFAULT));
-  if (!numbers.set.ok()) return Invalid(absl::StrCat(field, ": is no data set"));
+  if (!numbers.set.ok()) return Invalid(absl::StrCat(field, ": is not a data set"));
   const Handle type(H5Dget_type(numbers.set.get())), space(H5Dget_space(numbers.set.get()));
   if (H5Tget_class(type.get()) != H5T_FLOAT || H5Tget_size(type.get()) > sizeof(double)) {
     return Unimplemented(absl::StrCat(field, ": must be float32 or float64"));
@@ -212,7 +212,7 @@ absl::StatusOr<std::string> ReadFixedString(hid_t set, hid_t type) {
 absl::StatusOr<std::string> ReadType(hid_t group) {
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(group, kType, kType));
   const Handle set(H5Dopen2(group, kType, H5P_DEFAULT));
-  if (!set.ok()) return Invalid("TransformType: is no data set");
+  if (!set.ok()) return Invalid("TransformType: is not a data set");
   const Handle type(H5Dget_type(set.get())), space(H5Dget_space(set.get())), plan(H5Dget_create_plist(set.get()));
   const H5D_layout_t layout = H5Pget_layout(plan.get());
   const bool here = (layout == H5D_COMPACT || layout == H5D_CONTIGUOUS) && H5Pget_external_count(plan.get()) == 0;

@@ -198,7 +198,7 @@ const std::vector<Flag>& Flags() {
       FileFlag("tokens", "the callers by their tokens: lines as `intrawarp token new` prints them",
                &AccessFiles::tokens),
       {"insecure_no_identity_any_address", nullptr,
-       "serve whoever connects, also in plain text, on an address that is no loopback one",
+       "serve whoever connects, also in plain text, on an address that is not a loopback one",
        [](absl::string_view, CommandLine& c) {
          c.options.allow_no_identity = true;
          return absl::OkStatus();
@@ -223,7 +223,7 @@ const std::vector<Flag>& Flags() {
          return ParseDevices(v).status();
        }},
       {"state_dir", "DIR",
-       "an existing folder where volumes, matrices, transforms, open sessions and DICOM images that are no volumes yet "
+       "an existing folder where volumes, matrices, transforms, open sessions and DICOM images that are not volumes yet "
        "are kept over a restart (none)",
        [](absl::string_view v, CommandLine& c) {
          c.options.state_dir = std::string(v);
@@ -267,13 +267,13 @@ const std::vector<Flag>& Flags() {
       DicomPathFlag("dicom_tls_ca", "the authorities (PEM) that certificates of DICOM peers come from",
                     &NodeOptions::tls_ca),
       {"dicom_insecure_any_address", nullptr,
-       "receive DICOM in plain text, or without certificates, on an address that is no loopback one",
+       "receive DICOM in plain text, or without certificates, on an address that is not a loopback one",
        [](absl::string_view, CommandLine& c) {
          c.options.dicom.allow_insecure = true;
          return absl::OkStatus();
        }},
       DicomPathFlag("dicom_spool",
-                    "an existing folder, for nothing else, for images that are no volumes yet (in --state_dir, or a "
+                    "an existing folder, for nothing else, for images that are not volumes yet (in --state_dir, or a "
                     "temporary one)",
                     &NodeOptions::spool),
       {"dicom_spool_bytes", "BYTES", "what that folder may hold (8GiB)",

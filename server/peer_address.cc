@@ -24,7 +24,7 @@ std::string Text(int family, const Address& address) {
   return inet_ntop(family, &address, text, sizeof(text)) == nullptr ? "" : text;
 }
 
-// An interface ("%eth0") is no part of the address.
+// An interface ("%eth0") is not part of the address.
 std::string HostOf(const in6_addr& address) {
   if (!IN6_IS_ADDR_V4MAPPED(&address)) return Text(AF_INET6, address);
   in_addr v4;

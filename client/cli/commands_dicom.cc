@@ -156,7 +156,7 @@ absl::Status Send(const ParsedFlags& flags, Session&) {
                         absl::StrCat(sent.message(), "; ", stored.stored, " of ", count, " instances were stored"));
   }
   INTRAWARP_RETURN_IF_ERROR(dicomweb::StoreStatus(stored, count));
-  std::printf("stored: %d, with a warning %d; files not sent, which are no instances: %d\n",
+  std::printf("stored: %d, with a warning %d; files not sent, which are not instances: %d\n",
               static_cast<int>(stored.stored), static_cast<int>(stored.with_warning), static_cast<int>(found.others));
   return absl::OkStatus();
 }

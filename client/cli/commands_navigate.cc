@@ -545,7 +545,7 @@ std::vector<Command> NavigateCommands() {
            "Prints one line a frame: name, verdict, latency, reasons, expected error; a terminal shows these names.\n"
            "A frame that fails is reported, and the next one starts from the last good result; the exit status is\n"
            "then 1. Without --method the server chooses by the first frame.\n"
-           "A frame that --latest supersedes is no failure. With several servers (or --routing_key) a session\n"
+           "A frame that --latest supersedes is not a failure. With several servers (or --routing_key) a session\n"
            "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
            "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"
            "a line on stderr says how many frames and fields went through it, and how many in chunks.\n"}};

@@ -65,7 +65,7 @@ absl::Status MatrixReceiver::Begin(const v1::SparseMatrixShape& shape, int64_t t
   if (bytes_.begun()) return absl::InternalError("the server sent a second header");
   const bool is_double = shape.value_type() == v1::VALUE_TYPE_FLOAT64;
   if (!IsShape(shape) || (!is_double && shape.value_type() != v1::VALUE_TYPE_FLOAT32)) {
-    return absl::InternalError("the server sent a header that is no matrix's");
+    return absl::InternalError("the server sent a header that is not a matrix's");
   }
   const absl::StatusOr<int64_t> bytes =
       CsrBytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
@@ -84,7 +84,7 @@ absl::Status MatrixReceiver::Finish() const {
   INTRAWARP_RETURN_IF_ERROR(bytes_.Finish());
   const absl::Status valid = std::visit([](const auto& csr) { return ValidateCsr(csr); }, *to_);
   if (valid.ok()) return valid;
-  return absl::DataLossError(absl::StrCat("the server sent what is no matrix: ", valid.message()));
+  return absl::DataLossError(absl::StrCat("the server sent what is not a matrix: ", valid.message()));
 }
 
 }  // namespace intrawarp::client

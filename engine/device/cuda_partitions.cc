@@ -88,7 +88,7 @@ absl::Status CudaPartitions::Split(int ordinal, int frames_multiprocessors) {
   const int count = static_cast<int>(all.sm.smCount);
   const int wanted = frames_multiprocessors > 0 ? frames_multiprocessors : DefaultFramesMultiprocessors(count);
   if (wanted < kLeastMultiprocessors || wanted > count - kLeastMultiprocessors) {
-    return absl::FailedPreconditionError(absl::StrCat(wanted, " of ", count, " multiprocessors are no partition"));
+    return absl::FailedPreconditionError(absl::StrCat(wanted, " of ", count, " multiprocessors are not a partition"));
   }
   unsigned groups = 1;
   INTRAWARP_RETURN_IF_ERROR(DriverStatus(

@@ -22,7 +22,7 @@ struct Moments {
   float samples;
 };
 
-// The moving index of a fixed voxel; false where it is no sample.
+// The moving index of a fixed voxel; false where it is not a sample.
 template <bool kMasked>
 __device__ inline bool FindSample(const ObjectiveArgs& args, const AffineMapF& map, int x, int y, int z, size_t offset,
                                   Vec3f* index) {

@@ -135,7 +135,7 @@ __device__ inline bool EdgeAxis(float r, int origin, int n, int* lower, int* upp
   return true;
 }
 
-// SampleLinearGradient (engine/image/sample.h) for any position; false where it is no sample.
+// SampleLinearGradient (engine/image/sample.h) for any position; false where it is not a sample.
 template <bool kMasked>
 __device__ inline bool SampleEdge(const FfdArgs& a, const MovingFrame& frame, Vec3f r, MovingSample* sample) {
   int lower[3], upper[3], nearest[3];

@@ -381,7 +381,7 @@ bool BeginsLikeDicom(const std::string& path) {
 absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_RETURN_IF_ERROR(StartToolkit());
   absl::StatusOr<Dataset> dataset = GuardMemory([&] { return ReadUnguarded(path, limits); });
-  // Memory is no fault of the file's.
+  // Memory is not a fault of the file's.
   if (dataset.ok() && dataset->status == OutOfMemory()) return dataset->status;
   return dataset;
 }

@@ -136,7 +136,7 @@ void AddUnique(const std::string& note, std::vector<std::string>* notes) {
   if (std::find(notes->begin(), notes->end(), note) == notes->end()) notes->push_back(note);
 }
 
-// Colour images in a series (a picture of the plan, say) are no slices of it.
+// Colour images in a series (a picture of the plan, say) are not slices of it.
 bool IsColour(const Instance& instance) {
   return absl::IsUnimplemented(instance.status) && absl::StartsWith(instance.status.message(), "photometric: ");
 }

@@ -183,7 +183,7 @@ struct Planes {
   double slope = 1, intercept = 0;
   std::vector<uint8_t> pixels;
   std::vector<bool> padding;  // empty without padding
-  // The smallest pixel that is no padding.
+  // The smallest pixel that is not padding.
   double smallest = HUGE_VAL;
 };
 

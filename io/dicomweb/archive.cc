@@ -187,7 +187,7 @@ bool MayBeStored(const absl::StatusOr<MediaType>& type, const HttpReply& reply, 
 }
 
 // Counts what an answer says about `sent` instances. An archive that answers 200 with XML or nothing says that all are
-// stored. Another page with 200, as one to log in, is no answer of an archive.
+// stored. Another page with 200, as one to log in, is not an answer of an archive.
 absl::StatusOr<StoredInstances> ReadStoreReply(const HttpReply& reply, const std::string& body, int64_t sent) {
   absl::StatusOr<MediaType> type = ParseMediaType(reply.content_type);
   const bool is_json = type.ok() && (type->name == kDicomJson || type->name == "application/json");

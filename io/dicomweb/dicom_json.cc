@@ -175,7 +175,7 @@ bool IsUid(absl::string_view text) { return IsOid(text); }
 
 absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text) {
   INTRAWARP_ASSIGN_OR_RETURN(const Json json, Parse(text));
-  if (!json.is_array()) return Broken("is no list of matches");
+  if (!json.is_array()) return Broken("is not a list of matches");
   FoundSeriesList found;
   for (const Json& match : json) {
     FoundSeries series = SeriesOf(match);
@@ -190,7 +190,7 @@ absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text) {
 
 absl::StatusOr<std::vector<std::string>> ParseFoundInstances(absl::string_view text) {
   INTRAWARP_ASSIGN_OR_RETURN(const Json json, Parse(text));
-  if (!json.is_array()) return Broken("is no list of matches");
+  if (!json.is_array()) return Broken("is not a list of matches");
   std::set<std::string> uids;
   for (const Json& match : json) {
     const std::string uid = TextOf(match, kSopInstance);
@@ -204,7 +204,7 @@ absl::StatusOr<StoredInstances> ParseStoredInstances(absl::string_view text) {
   INTRAWARP_ASSIGN_OR_RETURN(const Json json, Parse(text));
   // Some archives wrap the one data set into a list.
   const Json& dataset = json.is_array() && json.size() == 1 ? json.front() : json;
-  if (!dataset.is_object()) return Broken("is no data set");
+  if (!dataset.is_object()) return Broken("is not a data set");
   StoredInstances stored;
   if (const Json* items = ValuesOf(dataset, kReferencedSequence)) {
     stored.stored = static_cast<int64_t>(items->size());

@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kMaxBytes = 4096;
 
-absl::Status Malformed() { return FieldError(absl::StatusCode::kInvalidArgument, "content_type", "is no media type"); }
+absl::Status Malformed() {
+  return FieldError(absl::StatusCode::kInvalidArgument, "content_type", "is not a media type");
+}
 
 // RFC 9110, section 5.6.2.
 bool IsTokenByte(char c) {

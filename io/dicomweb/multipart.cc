@@ -49,7 +49,7 @@ absl::StatusOr<PartHeader> ParseHeader(absl::string_view text) {
       return FieldError(absl::StatusCode::kUnimplemented, "multipart", "a part is encoded for transfer");
     }
     if (!absl::EqualsIgnoreCase(name, "Content-Length")) continue;
-    if (!absl::SimpleAtoi(value, &header.bytes) || header.bytes < 0) return Broken("a part's length is no number");
+    if (!absl::SimpleAtoi(value, &header.bytes) || header.bytes < 0) return Broken("a part's length is not a number");
   }
   return header;
 }

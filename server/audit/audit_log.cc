@@ -112,7 +112,7 @@ absl::Status AuditLog::OpenFile(int64_t number) {
   return absl::OkStatus();
 }
 
-// Verifies the file, and cuts off what is no whole line.
+// Verifies the file, and cuts off what is not a whole line.
 absl::Status AuditLog::Recover(int64_t number) {
   INTRAWARP_RETURN_IF_ERROR(OpenFile(number));
   LineReader reader(*file_);

@@ -82,7 +82,7 @@ class Verifier {
 
   void Check(absl::string_view text) {
     const std::optional<Line> line = ParseLine(text);
-    if (!line) return Error("is no record");
+    if (!line) return Error("is not a record");
     ++found_.records;
     Chain(*line);
     Pair(*line);

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Association>> Association::Accept(std::shared_ptr
   absl::StatusOr<Unit> unit = ReadUnit(to, end, patience, kMaxNegotiationBytes);
   if (!unit.ok()) return association->Fail(unit.status());
   if (unit->type != PduType::kAssociateRequest) {
-    return association->Fail(absl::InvalidArgumentError("pdu: is no request for an association"));
+    return association->Fail(absl::InvalidArgumentError("pdu: is not a request for an association"));
   }
   const absl::StatusOr<AssociateRequest> request = ParseAssociateRequest(unit->body);
   if (!request.ok()) return association->Fail(request.status());
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Association>> Association::Request(std::shared_pt
     return Rejected(*reject);
   }
   if (unit->type != PduType::kAssociateAccept) {
-    return association->Fail(absl::InvalidArgumentError("pdu: is no answer to a request"));
+    return association->Fail(absl::InvalidArgumentError("pdu: is not an answer to a request"));
   }
   const absl::StatusOr<AssociateAccept> accept = ParseAssociateAccept(unit->body);
   if (!accept.ok()) return association->Fail(accept.status());

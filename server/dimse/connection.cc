@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(const std::strin
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   if (getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &list) != 0) {
-    return absl::UnavailableError("the address is no numeric one");
+    return absl::UnavailableError("the address is not a numeric one");
   }
   const Owned<addrinfo> found(list);
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

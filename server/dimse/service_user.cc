@@ -213,7 +213,7 @@ absl::Status ServiceUser::Take(Running& running, const ReceivedCommand& received
   if (command.field == kStoreRequest && running.store) return TakeStore(running, received);
   if (command.field != (running.request.field | kResponse) || command.message_id != running.request.message_id ||
       received.context != running.context) {
-    return Broken("is no answer to the request");
+    return Broken("is not an answer to the request");
   }
   Update(command, running.counts);
   *is_last = !IsPending(running.counts.status);

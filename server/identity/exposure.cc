@@ -45,7 +45,7 @@ absl::Status CheckExposure(const AccessFiles& files, absl::string_view listen, b
   INTRAWARP_RETURN_IF_ERROR(CheckFiles(files));
   if (files.has_identities() || allow_insecure || IsLoopback(listen)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--listen=", listen, ": is no loopback address, and ",
+      "--listen=", listen, ": is not a loopback address, and ",
       files.has_tls() ? "callers have no identity: give --tokens, or --tls_client_ca and --identities"
                       : "the server has no TLS: give --tls_cert, --tls_key and --tokens (or --tls_client_ca and "
                         "--identities)",

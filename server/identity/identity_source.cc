@@ -27,7 +27,7 @@ absl::StatusOr<bool> Reload(WatchedFile& file, WatchedFile::Time now, std::mutex
   return true;
 }
 
-// The token of an authorization header; empty when it is no bearer's.
+// The token of an authorization header; empty when it is not a bearer's.
 absl::string_view BearerToken(absl::string_view authorization) {
   constexpr absl::string_view kScheme = "bearer ";
   if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return "";

@@ -90,9 +90,9 @@ struct DicomMetrics::Impl {
   Gauge* const waiting = NewGauge("intrawarp_dicom_imports_waiting", "Imports of series that wait for their turn.");
   Gauge* const open = NewGauge("intrawarp_dicom_associations", "Open DICOM associations.");
   Gauge* const open_most = NewGauge("intrawarp_dicom_associations_capacity", "DICOM associations that may be open.");
-  Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are no volumes yet.");
+  Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are not volumes yet.");
   Gauge* const spool_most = NewGauge("intrawarp_dicom_spool_capacity_bytes", "Bytes that the DICOM spool may hold.");
-  Gauge* const spooled = NewGauge("intrawarp_dicom_spool_instances", "DICOM instances that are no volumes yet.");
+  Gauge* const spooled = NewGauge("intrawarp_dicom_spool_instances", "DICOM instances that are not volumes yet.");
   Gauge* const made =
       NewGauge("intrawarp_dicom_spool_made_instances", "DICOM instances of volumes, which late images may complete.");
   Gauge* const unmade =

@@ -52,7 +52,7 @@ absl::Status CheckExposed(const NodeOptions& options) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--dicom_listen=", options.listen, ": is no loopback address, and ",
+      "--dicom_listen=", options.listen, ": is not a loopback address, and ",
       options.tls_cert.empty() ? "there is no TLS: give --dicom_tls_cert, --dicom_tls_key and --dicom_tls_ca"
                                : "peers need no certificate: give --dicom_tls_ca",
       "; --dicom_insecure_any_address takes whoever gives a listed AE title from its address"));

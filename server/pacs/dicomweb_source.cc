@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The failure as a caller sees it: a refusal by the archive, or its wrong certificate, is no refusal of the caller,
+// The failure as a caller sees it: a refusal by the archive, or its wrong certificate, is not a refusal of the caller,
 // whose own token and request may be right.
 absl::Status OfArchive(const absl::Status& status) {
   switch (status.code()) {
@@ -48,7 +48,7 @@ absl::Status OfArchive(const absl::Status& status) {
   }
 }
 
-// A search's answer that is cut short is no missing instance.
+// A search's answer that is cut short is not a missing instance.
 absl::Status OfSearch(const absl::Status& status) {
   if (absl::IsDataLoss(status)) return absl::UnavailableError(status.message());
   return absl::IsNotFound(status) ? absl::FailedPreconditionError(status.message()) : OfArchive(status);
@@ -144,7 +144,7 @@ class IntakeSink final : public dicomweb::InstanceSink {
     INTRAWARP_RETURN_IF_ERROR(file_->Close());
     const absl::StatusOr<io::FileMeta> meta = io::ReadFileMeta(file_->path());
     if (!meta.ok()) return absl::DataLossError("an instance of the archive is no DICOM file");
-    if (!IsImage(meta->sop_class)) return absl::UnimplementedError("the series holds objects that are no images");
+    if (!IsImage(meta->sop_class)) return absl::UnimplementedError("the series holds objects that are not images");
     const absl::Status added = intake_.Add(meta->sop_instance, std::move(file_));
     if (absl::IsAlreadyExists(added)) return absl::DataLossError("an instance came twice, with different content");
     if (!absl::IsInvalidArgument(added)) return added;

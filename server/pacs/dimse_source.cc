@@ -353,7 +353,7 @@ absl::StatusOr<DimseSource::Listed> DimseSource::List(const SeriesName& name, co
                                        const std::string uid = match.Text(kSopInstance);
                                        const std::string sop_class = match.Text(kSopClass);
                                        if (!dimse::IsUid(uid) || match.Text(kSeriesUid) != name.series) {
-                                         return absl::InvalidArgumentError("a match is no instance of the series");
+                                         return absl::InvalidArgumentError("a match is not an instance of the series");
                                        }
                                        listed.instances.insert(uid);
                                        if (dimse::IsUid(sop_class)) listed.sop_classes.insert(sop_class);
@@ -373,7 +373,7 @@ absl::Status DimseSource::CheckListed(const Listed& listed) const {
   const auto known = StorageSopClasses();
   for (const std::string& sop_class : listed.sop_classes) {
     if (std::find(known.begin(), known.end(), sop_class) == known.end()) {
-      return absl::UnimplementedError("the series holds objects that are no images, or of a kind that is not read");
+      return absl::UnimplementedError("the series holds objects that are not images, or of a kind that is not read");
     }
   }
   return absl::OkStatus();

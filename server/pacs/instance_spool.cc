@@ -178,7 +178,7 @@ absl::Status SpooledFile::Close() {
 GatheredSeries::~GatheredSeries() {
   const bool stays = std::any_of(files.begin(), files.end(), [](const auto& file) { return file.second->stays_; });
   if (is_marked_ && !stays) {
-    // The mark goes first, also on the disk: the files that a crash leaves are no whole series.
+    // The mark goes first, also on the disk: the files that a crash leaves are not whole series.
     unlink(absl::StrCat(folder, "/", kWhole).c_str());
     (void)SyncFolder(folder);
   }
@@ -692,7 +692,7 @@ void InstanceSpool::PutBack(std::unique_ptr<GatheredSeries> series, std::chrono:
   }
   std::erase_if(series->files, [](const auto& file) { return file.second == nullptr; });
   there.rounds_ = std::max(there.rounds_, series->rounds_ + 1);
-  // What was made of a part is no volume of the whole.
+  // What was made of a part is not a volume of the whole.
   there.made.clear();
   there.was_put_back = true;
   if (options_.keep) (void)SyncFolder(there.folder);

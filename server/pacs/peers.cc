@@ -55,7 +55,7 @@ absl::StatusOr<DicomPeer> ParsePeer(absl::string_view line, bool has_identities)
   if (!dimse::IsAeTitle(peer.ae_title)) return Wrong("begins with no AE title");
   INTRAWARP_ASSIGN_OR_RETURN(peer.host, ParseNumericHost(words[1]));
   if (words[2] != "-") peer.owner = std::string(words[2]);
-  if (!peer.owner.empty() && !IsValidIdentityName(peer.owner)) return Wrong("the owner is no name of an identity");
+  if (!peer.owner.empty() && !IsValidIdentityName(peer.owner)) return Wrong("the owner is not a name of an identity");
   if (peer.owner.empty() == has_identities) {
     return Wrong(has_identities ? "the owner must be an identity"
                                 : "the owner must be - on a server without identities");

@@ -37,7 +37,7 @@ constexpr char kImplicitLittleEndian[] = "1.2.840.10008.1.2";
 constexpr int kRejecting = 16;
 constexpr int kNice = 10;
 
-// Multi-frame kinds, and those whose pixels are no stored values in the end, are refused by the reader's rules.
+// Multi-frame kinds, and those whose pixels are not stored values in the end, are refused by the reader's rules.
 constexpr std::array kSopClasses = {
     "1.2.840.10008.5.1.4.1.1.2",       // CT
     "1.2.840.10008.5.1.4.1.1.2.1",     // enhanced CT
@@ -457,7 +457,7 @@ absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer
       INTRAWARP_RETURN_IF_ERROR(received);
     } else {
       association.Abort(/*by_provider=*/true);
-      return absl::InvalidArgumentError("command: is no store and no echo request");
+      return absl::InvalidArgumentError("command: is neither a store nor an echo request");
     }
   }
 }

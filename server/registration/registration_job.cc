@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(const RegistrationTask& tas
   return task.reserve(RegistrationMemoryBytes(task.input));
 }
 
-// Within the phase optimise, of which the time for sending is no part.
+// Within the phase optimise, of which the time for sending is not part.
 absl::Status SendCoarseField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
                              std::shared_ptr<char> memory, JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();

@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// What epoll tells of the two descriptors that are no connections.
+// What epoll tells of the two descriptors that are not connections.
 constexpr uint64_t kStopped = 0;
 constexpr uint64_t kListener = 1;
 constexpr uint64_t kFirstId = 2;

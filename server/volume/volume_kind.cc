@@ -43,7 +43,7 @@ absl::Status CheckProvenance(const v1::Provenance& provenance) {
     return InvalidField("source", "must be given, and one of those that are defined");
   }
   if (!provenance.modality().empty() && !io::IsModality(provenance.modality())) {
-    return InvalidField("modality", "is no term that DICOM defines");
+    return InvalidField("modality", "is not a term that DICOM defines");
   }
   INTRAWARP_RETURN_IF_ERROR(CheckHash(provenance.series_hash(), "series_hash"));
   INTRAWARP_RETURN_IF_ERROR(CheckHash(provenance.frame_of_reference_hash(), "frame_of_reference_hash"));

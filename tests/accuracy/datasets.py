@@ -56,7 +56,7 @@ def raw_volume(source, target, size, spacing):
     """DIR-Lab's raw int16 as NIfTI, axes along LPS, and the affine map of its indices."""
     voxels = np.fromfile(source, dtype='<i2')
     if len(voxels) % size**2:
-        raise UnknownLayout(f'{source}: {2 * len(voxels)} bytes are no whole slices of {size} x {size} int16')
+        raise UnknownLayout(f'{source}: {2 * len(voxels)} bytes are not whole slices of {size} x {size} int16')
     affine = np.diag([spacing, spacing, DIRLAB_SLICE_MM, 1])
     return pairs.write_lps(target, voxels.reshape(-1, size, size).T, affine), affine
 

@@ -22,5 +22,5 @@ def learn2reg_determinant(displacement_vox):
 
 
 def sd_log_jacobian(determinant):
-    """Learn2Reg's SDlogJ: std(log(clip(det J + 3, 1e-9, 1e9))); the 3 is theirs, so it is no std(log det J)."""
+    """Learn2Reg's SDlogJ: std(log(clip(det J + 3, 1e-9, 1e9))); the 3 is theirs, so it is not std(log det J)."""
     return float(np.log(np.clip(determinant + 3, 1e-9, 1e9)).std())

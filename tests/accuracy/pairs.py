@@ -180,7 +180,7 @@ def templates(data, work):
 def chris(data, work):
     """T1 and PD of one volunteer, once as they are and once with the PD moved.
 
-    The headers do not align the two (registration finds 9 degrees between them), so they are no truth; but the second
+    The headers do not align the two (registration finds 9 degrees between them), so they are not truth; but the second
     result has to repeat the first one.
     """
     folder = data / 'reg3d/multimodal_chris'

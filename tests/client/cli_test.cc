@@ -893,7 +893,7 @@ TEST_F(CliTest, NavigateReportsItsSession) {
   EXPECT_GT(session["load"].get<double>(), 0);
   EXPECT_EQ(session["resumptions"], 0);
 
-  // A superseded frame is no failure.
+  // A superseded frame is not a failure.
   ASSERT_EQ(navigate({"--latest"}).exit_status, 0);
   session = ReadJson(Out("session.json"));
   EXPECT_EQ(session["frames"]["ok"].get<int>() + session["frames"]["superseded"].get<int>(), 3);

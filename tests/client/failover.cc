@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kServers = 3;
 constexpr double kSpacingMm = 2;
-// A machine that is busy with other tests is no silent one.
+// A machine that is busy with other tests is not a silent one.
 constexpr std::chrono::seconds kProbeTimeout(20);
 // An upload is tried so often.
 constexpr int kUploadAttempts = 20;

@@ -58,7 +58,7 @@ class Slowness {
   std::atomic<int> ms_{0};
 };
 
-// False for a word that is no fault.
+// False for a word that is not a fault.
 bool Plant(absl::string_view fault, FaultyDevice& device, Slowness& slowness, bool& hangs) {
   int ms = 0;
   if (fault == "lost") {

@@ -109,7 +109,7 @@ def check_overlay(overlay):
     container, ports, volumes = check_pod(overlay, spec["template"]["spec"], configuration)
     volumes |= {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
     for mount in container["volumeMounts"]:
-        expect(mount["name"] in volumes, f"{overlay}: {mount['name']} is no volume")
+        expect(mount["name"] in volumes, f"{overlay}: {mount['name']} is not a volume")
     state = re.search(r"^state_dir = (\S+)$", configuration, re.M).group(1)
     expect(state in [mount["mountPath"] for mount in container["volumeMounts"]], f"{overlay}: the state is not kept")
     (map_volume,) = [volume for volume in spec["template"]["spec"]["volumes"] if "configMap" in volume]
@@ -154,8 +154,8 @@ def check_orthanc(services):
         expect(f"127.0.0.1:{port}:{port}" in services["orthanc"]["ports"], f"compose.yaml: orthanc: no port {port}")
     expect(f"orthanc:{pacs['StorageDirectory']}" in services["orthanc"]["volumes"], "compose.yaml: orthanc keeps nothing")
     for title, host, _ in pacs["DicomModalities"].values():
-        expect(re.fullmatch(r"[A-Z0-9_-]{1,16}", title), f"orthanc.json: {title} is no title of an application entity")
-        expect(host in services, f"orthanc.json: {host} is no service")
+        expect(re.fullmatch(r"[A-Z0-9_-]{1,16}", title), f"orthanc.json: {title} is not a title of an application entity")
+        expect(host in services, f"orthanc.json: {host} is not a service")
 
 
 def check_compose():
@@ -168,7 +168,7 @@ def check_compose():
             if source.startswith("./"):
                 subprocess.run(("test", "-e", f"{SOURCE}/deploy/{source}"), check=True)
             else:
-                expect(source in volumes, f"compose.yaml: {name}: {source} is no volume")
+                expect(source in volumes, f"compose.yaml: {name}: {source} is not a volume")
         for port in service.get("ports", []):
             expect(port.startswith("127.0.0.1:"), f"compose.yaml: {name}: {port} is open to the network")
     service = compose["services"]["intrawarp"]

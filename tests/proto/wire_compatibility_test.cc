@@ -98,7 +98,7 @@ TEST(WireCompatibilityTest, EachBreakingChangeIsSeen) {
       {"a field renamed", [](File& f) { RequestField(f, 0).set_name("title"); }},
       {"a field of another type", [](File& f) { RequestField(f, 0).set_type(Field::TYPE_BYTES); }},
       {"a repeated field of another type", [](File& f) { RequestField(f, 2).set_type(Field::TYPE_FLOAT); }},
-      {"a field that is no enum any more",
+      {"a field that is not an enum any more",
        [](File& f) {
          RequestField(f, 3).set_type(Field::TYPE_INT32);
          RequestField(f, 3).clear_type_name();
@@ -117,7 +117,7 @@ TEST(WireCompatibilityTest, EachBreakingChangeIsSeen) {
       {"an enum value removed", [](File& f) { f.mutable_enum_type(0)->mutable_value()->RemoveLast(); }},
       {"an enum value renumbered", [](File& f) { f.mutable_enum_type(0)->mutable_value(1)->set_number(2); }},
       {"a method removed", [](File& f) { f.mutable_service(0)->clear_method(); }},
-      {"a method whose answer is no stream any more", [](File& f) { Get(f).set_server_streaming(false); }},
+      {"a method whose answer is not a stream any more", [](File& f) { Get(f).set_server_streaming(false); }},
       {"a method whose request is a stream now", [](File& f) { Get(f).set_client_streaming(true); }},
       {"a method of another request", [](File& f) { Get(f).set_input_type(".t.Answer"); }},
       {"a service renamed", [](File& f) { f.mutable_service(0)->set_name("T"); }},

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<double>> Numbers(const cli::ParsedFlags& flags, const
   for (const std::string& word : List(flags, name, otherwise)) {
     double number = 0;
     if (word != "max" && (!absl::SimpleAtod(word, &number) || !(number > 0) || number > 1e6)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", word, " is no number above 0"));
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", word, " is not a number above 0"));
     }
     numbers.push_back(number);
   }

@@ -22,7 +22,7 @@
 namespace intrawarp::bench {
 namespace {
 
-// Ends that a client brings about itself, and clear refusals, are no errors.
+// Ends that a client brings about itself, and clear refusals, are not errors.
 bool IsExpected(const absl::Status& status) {
   return status.ok() || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsResourceExhausted(status);

@@ -43,8 +43,8 @@ void ForVoxels(Int3 n, const Visit& visit) {
       for (int x = 0; x < n.x; ++x) visit(Int3{x, y, z});
 }
 
-// Smooth structure with noise on it, alike in both; `holes`: the part of warped voxels that are no samples, single ones
-// and a ball.
+// Smooth structure with noise on it, alike in both; `holes`: the part of warped voxels that are not samples, single
+// ones and a ball.
 Images MakeImages(Int3 size, uint32_t seed, double holes = 0, double offset = 0, double contrast = 1) {
   Images images{size, {}, {}};
   const std::vector<float> a = RandomFloats(images.voxels(), seed), b = RandomFloats(images.voxels(), seed + 1);

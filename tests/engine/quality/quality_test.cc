@@ -893,7 +893,7 @@ TEST(ReviewReasonsTest, ADeformationThatBeganAtNothingInCommonIsForAPersonToSee)
   EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
   EXPECT_EQ(reasons[0].value, 0.09);
   EXPECT_NEAR(*reasons[0].limit, 0.13, 1e-12);
-  // Matches that are clear at the end are no accident.
+  // Matches that are clear at the end are not an accident.
   report.error->bound_mm = 6;
   EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
 }

@@ -119,7 +119,7 @@ class DemonsIterationTest : public DeviceTest {
     const size_t n = Voxels(p.size);
     Loaded l;
     std::vector<float> fixed = Waves(p.size, 0, 0.05f, 1), moving = Waves(p.moving_size, 0.4f, 0.05f, 2);
-    // Voxels that are no samples.
+    // Voxels that are not samples.
     if (n > 1000) fixed[n / 2] = fixed[n / 3] = moving[n / 2] = NAN;
     l.step.force.size = p.size;
     l.step.force.sides = {0.9f, 1, 1.1f};

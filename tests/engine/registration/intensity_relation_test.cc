@@ -105,7 +105,7 @@ TEST(IntensityRelationTest, TellsLinesFromOtherFunctions) {
   EXPECT_LT(RelationOf(x, noisy)->lack_of_fit(), 0.1);
 }
 
-// The range of the samples is no float.
+// The range of the samples is not a float.
 TEST(IntensityRelationTest, TakesTheLargestFloats) {
   const std::vector<float> x = Ramp(1000);
   for (const double largest : {1e38, 3e38, 3.4e38}) {

@@ -554,7 +554,7 @@ TEST_P(RegistrationTest, NgfOnFewVoxels) {
         &image, &image, nullptr, nullptr, {AffineOptions{MetricKind::kNgf}}, AffineMap::Identity()};
     return Register(ctx(), input);
   };
-  // One interior voxel of 27: all that there can be, so it is no lack of overlap.
+  // One interior voxel of 27: all that there can be, so it is not a lack of overlap.
   for (Int3 size : {Int3{3, 3, 3}, Int3{3, 4, 3}, Int3{40, 30, 3}, Int3{4, 3, 1}}) {
     const auto result = register_itself(size);
     EXPECT_OK(result) << result.status();

@@ -71,7 +71,7 @@ TEST_P(EncodeTest, RoundsToNearest) {
   EXPECT_EQ(Encoded({1e9f, -1e9f}, quarters), (std::vector<double>{32767 * 0.25, -32767 * 0.25}));
 }
 
-// Every boundary between two halves, the floats beside it, and what is no number, as the compiler has them.
+// Every boundary between two halves, the floats beside it, and what is not a number, as the compiler has them.
 TEST_P(EncodeTest, RoundsEveryHalfToNearestEven) {
   std::vector<float> values;
   for (uint32_t half = 0; half < 0x7c00; ++half) {

@@ -729,7 +729,7 @@ TEST_F(DicomObjectsTest, AHostileAcquisitionLeavesAWellFormedImage) {
   DcmDataset& from = *moving.header;
   from.insert(new DcmLongString(DcmTag(DCM_KVP, EVR_LO)), OFTrue);
   from.putAndInsertString(DCM_KVP, "Zaunkoenig");
-  from.putAndInsertString(DCM_BodyPartExamined, "a text that is no term");
+  from.putAndInsertString(DCM_BodyPartExamined, "a text that is not a term");
   from.putAndInsertString(DCM_Laterality, "L");
   from.putAndInsertString(DCM_AcquisitionDate, "Walpurga");
   from.putAndInsertString(DCM_AcquisitionTime, "101112.5");

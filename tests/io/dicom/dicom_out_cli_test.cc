@@ -163,7 +163,7 @@ TEST_F(DicomOutCliTest, AWarpedSegmentationIsOne) {
   EXPECT_EQ(ToFloat(read->volume), mask);
   EXPECT_EQ(with({Flag("out", "out.dcm"), "--interpolation=linear"}).exit_status, 2);
   EXPECT_EQ(with({Flag("out", "out.dcm"), "--fill=1"}).exit_status, 2);
-  // An image is no mask.
+  // An image is not a mask.
   const ProcessResult image = Run({"warp", Flag("transform", "identity.txt"), Flag("moving", "moving"),
                                    Flag("like", "fixed"), Flag("out", "image.dcm")});
   EXPECT_EQ(image.exit_status, 1);

@@ -21,7 +21,7 @@ client::ProcessResult RunCli(std::vector<std::string> arguments) {
   return client::RunProcess(arguments);
 }
 
-// The command line, by STOW-RS and by C-STORE. Files that are no instances are passed over.
+// The command line, by STOW-RS and by C-STORE. Files that are not instances are passed over.
 using OrthancCliTest = OrthancTest;
 
 TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
@@ -33,14 +33,14 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
                                                 absl::StrCat("--token_file=", Path("token"))};
   client::ProcessResult result = RunCli({"dicom", "send", Path("in"), web, credentials[0], credentials[1]});
   EXPECT_EQ(result.exit_status, 0) << result.err;
-  EXPECT_EQ(result.out, "stored: 3, with a warning 0; files not sent, which are no instances: 1\n");
+  EXPECT_EQ(result.out, "stored: 3, with a warning 0; files not sent, which are not instances: 1\n");
   std::filesystem::remove_all(Path("in/below"));
   ExpectSame(Fetch("back"), FilesOf(Path("in")));
 
   Series("rle", 2, EXS_RLELossless);
   result = RunCli({"dicom", "send", Path("rle"), absl::StrCat("--to=ORTHANC@127.0.0.1:", dicom_port_)});
   EXPECT_EQ(result.exit_status, 0) << result.err;
-  EXPECT_EQ(result.out, "stored: 2, with a warning 0; files not sent, which are no instances: 0\n");
+  EXPECT_EQ(result.out, "stored: 2, with a warning 0; files not sent, which are not instances: 0\n");
   auto sent = FilesOf(Path("in"));
   sent.merge(FilesOf(Path("rle")));
   ExpectSame(Fetch("all"), sent);

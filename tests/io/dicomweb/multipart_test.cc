@@ -118,7 +118,7 @@ TEST(Multipart, PartsComeOutAsTheyWereInPiecesOfAnySize) {
   }
 }
 
-// However a body is cut short, it is no body, and no part that is not whole counts as whole.
+// However a body is cut short, it is not a body, and no part that is not whole counts as whole.
 TEST(Multipart, EveryTruncationIsNoticed) {
   const std::vector<std::string> parts = {"first\r\n--", "", "third"};
   const std::string body = Encode(parts, "bound");

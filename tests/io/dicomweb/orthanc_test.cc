@@ -58,7 +58,7 @@ TEST_F(OrthancTest, ASeriesGoesOutAndComesBackAsItWas) {
   }
 }
 
-// A folder goes the way of the command line: by STOW-RS and by C-STORE, and back. Files that are no instances are
+// A folder goes the way of the command line: by STOW-RS and by C-STORE, and back. Files that are not instances are
 // passed over.
 TEST_F(OrthancTest, FoldersGoOutAndComeBack) {
   Series("in", 3, EXS_LittleEndianExplicit);

@@ -283,7 +283,7 @@ TEST_F(AuditServiceTest, ADiskThatFailsStopsNewWorkAndNoOpenSession) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr("audit log"));
   }
   EXPECT_TRUE(absl::IsUnavailable(client_->DeleteVolume("volumes/resident")));
-  EXPECT_TRUE(client_->GetVolume("volumes/resident").ok()) << "asking is no work";
+  EXPECT_TRUE(client_->GetVolume("volumes/resident").ok()) << "asking is not work";
   ASSERT_TRUE(stream->Send(MakeFrame(1)).ok());
   const auto answer = stream->Receive(nullptr);
   ASSERT_TRUE(answer.ok()) << answer.status();

@@ -64,7 +64,7 @@ TEST(TokenTable, FindsATokenByItsDigest) {
   EXPECT_EQ(*table->Find("c"), (Identity{"root", Role::kAdmin}));
   EXPECT_EQ(table->Find("d"), std::nullopt);
   EXPECT_EQ(table->Find(""), std::nullopt);
-  EXPECT_EQ(table->Find(HexOf("a").substr(7)), std::nullopt) << "the digest itself is no token";
+  EXPECT_EQ(table->Find(HexOf("a").substr(7)), std::nullopt) << "the digest itself is not a token";
   EXPECT_EQ(table->Find(std::string(kMaxTokenBytes + 1, 'a')), std::nullopt);
 }
 

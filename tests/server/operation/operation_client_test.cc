@@ -199,7 +199,7 @@ TEST_P(OperationClientTest, WrongCommandsHaveTheirCause) {
   Fail({"operation", "cancel", "nobody"}, "NOT_FOUND", "operations/nobody");
   Fail({"register", "--fixed=volumes/nobody", "--moving=volumes/moving", "--method=affine", "--detach"}, "NOT_FOUND",
        "volumes/nobody");
-  EXPECT_EQ(Succeed({"operation", "list"}), "") << "what was refused is no operation";
+  EXPECT_EQ(Succeed({"operation", "list"}), "") << "what was refused is not an operation";
   const std::vector<std::string> registration = {"register", "--fixed=volumes/fixed", "--moving=volumes/moving",
                                                  "--method=affine"};
   const auto with = [&](const std::vector<std::string>& more) {

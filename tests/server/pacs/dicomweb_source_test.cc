@@ -196,7 +196,7 @@ TEST_F(DicomwebSourceTest, WhatIsNoImageOfTheSeriesIsRefused) {
   for (size_t at = report.find(ct); at != std::string::npos; at = report.find(ct, at + 1)) {
     report.replace(at, ct.size(), "1.2.840.10008.5.1.4.1.1.9");
   }
-  EXPECT_THAT(Retrieve(1, {report}), Fails(StatusCode::kUnimplemented, "no images"));
+  EXPECT_THAT(Retrieve(1, {report}), Fails(StatusCode::kUnimplemented, "not images"));
 }
 
 TEST_F(DicomwebSourceTest, LimitsOfTheRemoteHold) {

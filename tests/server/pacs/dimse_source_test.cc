@@ -407,7 +407,7 @@ TEST_F(DimseSourceTest, MatchesAreBoundedAndChecked) {
   ASSERT_THAT(found.status(), Succeeds());
   EXPECT_EQ(found->series.size(), 0);
   // An import asks for the instances, and believes no match of another series.
-  EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnavailable, "no instance of the series"));
+  EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnavailable, "not an instance of the series"));
   kind = 2;
   found = get().Find(query, {});
   ASSERT_THAT(found.status(), Succeeds());
@@ -518,7 +518,7 @@ TEST_F(DimseSourceTest, WhatHoldsNoImagesIsRefusedBeforehand) {
     (void)association.Send(request.context, FakeArchive::Response(request.command, dimse::kSuccess));
   };
   const auto archive = StartFake(1, [&](Association&, Connection&, const ReceivedCommand&) { ++asked; });
-  EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnimplemented, "no images"));
+  EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnimplemented, "not images"));
   EXPECT_EQ(asked, 0);
 }
 

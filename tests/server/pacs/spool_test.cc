@@ -529,7 +529,7 @@ TEST_F(InstanceSpoolTest, SettledSeriesGoOneDay) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-// The files of a series have gone: what comes later is no series without them.
+// The files of a series have gone: what comes later is not a series without them.
 TEST_F(InstanceSpoolTest, TheRestOfASeriesThatWentIsNoSeries) {
   Open(100);
   AddAll("a", 6);

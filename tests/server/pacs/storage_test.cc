@@ -507,7 +507,7 @@ TEST_F(StorageTest, HostileBytesEndTheirAssociationAlone) {
   std::vector<std::string> after = {
       huge,
       std::string("\x04\x00\x00\x00\x00\x00", 6),
-      // A fragment that is longer than its unit, one of a context that nobody accepted, one that is no command.
+      // A fragment that is longer than its unit, one of a context that nobody accepted, one that is not a command.
       std::string("\x04\x00\x00\x00\x00\x06\xff\xff\xff\xff\x01\x03", 12),
       absl::StrCat(dimse::EncodeFragmentHeader(99, true, true, 4), "abcd"),
       absl::StrCat(dimse::EncodeFragmentHeader(1, false, true, 4), "abcd"),
@@ -752,7 +752,7 @@ TEST_F(StorageTest, AnExposedPortNeedsCertificates) {
     return client::RunProcess(flags);
   };
   const std::string peers = absl::StrCat("--dicom_peers=", Path("peers"));
-  EXPECT_THAT(start({peers}).err, HasSubstr("--dicom_listen=0.0.0.0:0: is no loopback address"));
+  EXPECT_THAT(start({peers}).err, HasSubstr("--dicom_listen=0.0.0.0:0: is not a loopback address"));
   EXPECT_EQ(start({peers, "--dicom_insecure_any_address"}).exit_status, 0);
   EXPECT_THAT(start({"--dicom_insecure_any_address"}).err, HasSubstr("--dicom_peers"));
   Put("peers", "SCU nowhere -\n");

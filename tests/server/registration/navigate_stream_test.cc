@@ -138,7 +138,7 @@ TEST_P(NavigateTest, RegistersSlicesToTheVolume) {
     EXPECT_TRUE(result.report().has_slice_pose());
     EXPECT_FALSE(result.report().has_same_frame_of_reference());
   }
-  // The volume is no fixed image for a slice.
+  // The volume is not a fixed image for a slice.
   v1::NavigateRequest reversed = Config();
   const Answer refused = Navigate({{reversed}, Frame(1, slice_at(9), std::vector<float>(slice_at(9).voxels(), 1.0F))});
   if (refused.status.ok()) {

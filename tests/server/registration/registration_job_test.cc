@@ -52,7 +52,7 @@ class RegistrationJobTest : public DeviceTest {
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationJobTest);
 
-// Everything that the job allocates, result and workspace, is in its claim, and the claim is no fantasy.
+// Everything that the job allocates, result and workspace, is in its claim, and the claim is not a fantasy.
 TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfDeviceMemory) {
   for (const std::vector<StageOptions>& stages :
        {std::vector<StageOptions>{AffineOptions()}, std::vector<StageOptions>{AffineOptions(), FfdOptions()},

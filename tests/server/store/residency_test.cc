@@ -307,7 +307,7 @@ TEST_P(ResidencyTest, MoreVolumesThanMemoryComeBackAfterARestart) {
   for (const char* id : {"a", "b", "c", "d", "e", "f"}) ExpectIntact(id);
 }
 
-// A field on the disk is no volume: results take the place of volumes.
+// A field on the disk is not a volume: results take the place of volumes.
 TEST_P(ResidencyTest, AResultTakesTheRoomOfAVolume) {
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(Put(id).ok());
   v1::UploadRequest header = HeaderRequest("t", "");
