@@ -33,6 +33,7 @@ std::shared_ptr<const StoredVolume> CopyOf(const StoredVolume& volume, std::vect
   copy->digest = volume.digest;
   copy->content_digest = volume.content_digest;
   copy->provenance = volume.provenance;
+  copy->is_provisional = volume.is_provisional;
   copy->create_time = volume.create_time;
   copy->expiry = volume.expiry;
   copy->reservation = std::move(grant);

@@ -41,6 +41,7 @@ Pointer Spooled(const StoredVolume& volume) {
   spooled->digest = volume.digest;
   spooled->content_digest = volume.content_digest;
   spooled->provenance = volume.provenance;
+  spooled->is_provisional = volume.is_provisional;
   spooled->create_time = volume.create_time;
   spooled->expiry = volume.expiry;
   spooled->image = volume.image.In(Buffer());

@@ -31,9 +31,10 @@ struct StoredVolume {
   bool id_was_chosen = false;
   bool pinned = false;
   PixelType pixel_type = PixelType::kFloat32;
-  std::string digest;          // SHA-256 over content_digest, pixel type, geometry, rescale and known provenance
-  std::string content_digest;  // SHA-256 of the uploaded bytes alone
-  v1::Provenance provenance;   // without a source: unknown
+  std::string digest;           // SHA-256 over content_digest, pixel type, geometry, rescale and known provenance
+  std::string content_digest;   // SHA-256 of the uploaded bytes alone
+  v1::Provenance provenance;    // without a source: unknown
+  bool is_provisional = false;  // Volume.provisional
   std::chrono::system_clock::time_point create_time;
   std::optional<Expiry> expiry;
   Grant reservation;

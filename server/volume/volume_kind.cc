@@ -29,6 +29,7 @@ struct VolumeContent {
   Rescale rescale;
   bool pinned = false;
   v1::Provenance provenance;
+  bool is_provisional = false;
 };
 
 absl::Status CheckHash(const std::string& hash, absl::string_view field) {
@@ -192,6 +193,7 @@ class VolumeKind final : public UploadKind {
     stored->pinned = content_.pinned;
     stored->content_digest = spec().content_digest;
     stored->provenance = content_.provenance;
+    stored->is_provisional = content_.is_provisional;
     stored->reservation = std::move(reservation);
     stored->image = std::move(image_);
     return stored;
@@ -225,7 +227,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
   const v1::ProvenanceSource source = content->provenance.source();
   const bool is_own = source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED;
-  if (is_own && header.upload_id() == kProvisionalUpload) SetProvisional(content->provenance);
+  content->is_provisional = is_own && header.upload_id() == kProvisionalUpload;
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(content->geometry));
   spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.devices[0].device, *content, *bytes);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/volume/volume_messages.h"
 
-#include "google/protobuf/unknown_field_set.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/wire.h"
 #include "server/store/residency.h"
 
 namespace intrawarp::server {
 namespace {
-
-constexpr int kProvisionalField = 1000;
 
 v1::Residency ResidencyOf(const StoredVolume& volume) {
   if (volume.residency == nullptr) return v1::RESIDENCY_RESIDENT;
@@ -26,18 +23,6 @@ v1::Residency ResidencyOf(const StoredVolume& volume) {
 
 }  // namespace
 
-void SetProvisional(v1::Provenance& provenance) {
-  provenance.GetReflection()->MutableUnknownFields(&provenance)->AddVarint(kProvisionalField, 1);
-}
-
-bool IsProvisional(const v1::Provenance& provenance) {
-  const google::protobuf::UnknownFieldSet& fields = provenance.GetReflection()->GetUnknownFields(provenance);
-  for (int i = 0; i < fields.field_count(); ++i) {
-    if (fields.field(i).number() == kProvisionalField) return true;
-  }
-  return false;
-}
-
 v1::Volume VolumeToProto(const StoredVolume& volume) {
   v1::Volume to;
   to.set_name(VolumeName(volume.id));
@@ -50,8 +35,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   to.set_pinned(volume.pinned);
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
   if (volume.provenance.source() != v1::PROVENANCE_SOURCE_UNSPECIFIED) *to.mutable_provenance() = volume.provenance;
-  if (to.has_provenance()) to.mutable_provenance()->DiscardUnknownFields();
-  to.set_provisional(IsProvisional(volume.provenance));
+  to.set_provisional(volume.is_provisional);
   if (volume.expiry) *to.mutable_expire_time() = TimestampToProto(volume.expiry->time);
   to.set_minimum(volume.image.minimum());
   to.set_maximum(volume.image.maximum());
