@@ -358,7 +358,7 @@ const std::vector<Flag>& Flags() {
          c.config_file = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
        }},
-      {"check_config", nullptr, "only look whether the server could start so, and exit with 0 or 1; opens no port",
+      {"check_config", nullptr, "check the configuration and exit with 0 or 1; opens no port",
        [](absl::string_view, CommandLine& c) {
          c.check_config = true;
          return absl::OkStatus();

@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const KeptContent& content, c
   const ServerLimits limits = WithoutUploadLimits(context.limits);
   INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<UploadKind> kind, ParseUploadHeader(header, WithLimits(context, limits)));
   if (kind->spec().total_bytes == content.payload_bytes) return kind;
-  return absl::DataLossError("its header is that of another payload");
+  return absl::DataLossError("header and payload do not match");
 }
 
 // Makes the object on the device's own thread, and waits for it. `owner`: who has claimed the workspace.

@@ -55,8 +55,8 @@ constexpr size_t kMostHttpConnections = 1024;
 // Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
 int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
 
-// Of a GPU's memory 60 % hold objects and 30 % work. On the CPU all of it is the host's, whose other parts are
-// transfers and unfinished uploads.
+// Defaults: 60 % of a GPU's memory for objects and 30 % for workspaces; 35 % and 25 % of the host's on the CPU, where
+// transfers and unfinished uploads need the rest.
 LedgerDevice CapacityOf(const ServedDevice& device, const ServerLimits& limits) {
   const int64_t total = device.memory().total_bytes;
   const bool is_cuda = device.device().kind() == DeviceKind::kCuda;
@@ -81,7 +81,7 @@ std::vector<LedgerDevice> Capacities(const std::vector<std::unique_ptr<ServedDev
   return capacities;
 }
 
-// Those of devices are the largest that one of them has.
+// A per-device limit is reported as the largest of all devices.
 ServerLimits WithDefaults(ServerLimits limits, const std::vector<LedgerDevice>& devices) {
   int64_t resident = 0;
   for (const LedgerDevice& device : devices) {

@@ -9,7 +9,7 @@ namespace intrawarp::cuda {
 namespace {
 
 // --- Along x: a half warp takes kRowVoxels voxels of a row, each lane kRun of them, from shared memory with the
-// warm-up on both sides. Reads what other blocks write, so it goes from one volume to another. ---
+// warm-up on both sides. Not in place: blocks read voxels that other blocks write. ---
 
 constexpr int kRowThreads = 16, kRun = 8, kRowVoxels = kRowThreads * kRun, kRowsPerBlock = 8;
 constexpr int kRowLoads = kRowVoxels + 2 * kFilterWarmUp;

@@ -28,8 +28,8 @@ absl::Status CheckValues(const char* name, const ConstCsrView& m, MultiplyPrecis
 
 absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t columns) {
   if (options.semiring != Semiring::kPlusTimes) {
-    if (options.alpha != 1) return Invalid("alpha", "plus-times alone has a factor");
-    if (options.addend) return Invalid("addend", "plus-times alone has one");
+    if (options.alpha != 1) return Invalid("alpha", "only plus-times takes a factor");
+    if (options.addend) return Invalid("addend", "only plus-times takes an addend");
   }
   if (!options.addend) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(CheckShape("addend", *options.addend, rows, columns));
@@ -43,7 +43,7 @@ absl::Status CheckOperands(const ConstPatternView& a, const ConstPatternView& b,
                    absl::StrCat(b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
   }
   if (options.mask) INTRAWARP_RETURN_IF_ERROR(CheckShape("mask", *options.mask, rows, b.columns));
-  if (options.complement_mask && !options.mask) return Invalid("mask", "none to take the complement of");
+  if (options.complement_mask && !options.mask) return Invalid("mask", "complement_mask needs one");
   INTRAWARP_RETURN_IF_ERROR(CheckAddend(options, rows, b.columns));
   return absl::OkStatus();
 }

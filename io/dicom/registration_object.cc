@@ -510,7 +510,7 @@ absl::StatusOr<ItkTransform> ReadDicomRegistration(const std::string& path, int6
   const std::string registered = dicom::Text(*dataset.data, kFrameOfReference);
   const bool spatial = sop_class == UID_SpatialRegistrationStorage;
   if (!spatial && sop_class != UID_DeformableSpatialRegistrationStorage) {
-    return Wrong(kSopClass, "the file is no Spatial Registration and no Deformable Spatial Registration");
+    return Wrong(kSopClass, "the file is neither a Spatial Registration nor a Deformable Spatial Registration");
   }
   if (registered.empty()) return Wrong(kFrameOfReference, "is missing");
   return spatial ? ReadSpatial(*dataset.data, registered) : ReadDeformable(*dataset.data, registered);

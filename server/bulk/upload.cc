@@ -161,7 +161,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     return UseDevice();
   }
 
-  // An upload whose device has failed goes, so that the next one with its id begins on another device.
+  // Drops an upload whose device has failed; a retry with its id is placed on another device.
   absl::Status UseDevice() {
     DeviceContext& device = context_.devices[writer_.device()];
     {

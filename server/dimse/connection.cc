@@ -61,7 +61,8 @@ absl::Status UseKey(SSL_CTX* context, const std::string& text) {
   const Owned<BIO> from = Reader(text);
   const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(from.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return WrongTls("the private key");
-  return SSL_CTX_check_private_key(context) == 1 ? absl::OkStatus() : WrongTls("the key is another certificate's");
+  return SSL_CTX_check_private_key(context) == 1 ? absl::OkStatus()
+                                                 : WrongTls("the key does not match the certificate");
 }
 
 absl::Status UseAuthorities(SSL_CTX* context, const std::string& text) {

@@ -60,7 +60,7 @@ std::string Trimmed(absl::string_view text) {
 
 absl::StatusOr<std::string> Uid(absl::string_view text) {
   std::string uid = Trimmed(text);
-  if (!IsUid(uid)) return Wrong("a UID is none");
+  if (!IsUid(uid)) return Wrong("not a valid UID");
   return uid;
 }
 
@@ -148,7 +148,7 @@ absl::StatusOr<AnsweredContext> ParseAnswer(absl::string_view body) {
     if (type == kTransferSyntax) context.transfer_syntax = Trimmed(item);
     return absl::OkStatus();
   }));
-  if (context.result == ContextResult::kAccepted && !IsUid(context.transfer_syntax)) return Wrong("a UID is none");
+  if (context.result == ContextResult::kAccepted && !IsUid(context.transfer_syntax)) return Wrong("not a valid UID");
   return context;
 }
 

@@ -299,7 +299,8 @@ absl::StatusOr<const DicomPeer*> StorageScp::Admit(const dimse::AssociateRequest
   if (peer == nullptr) return absl::PermissionDeniedError("the calling AE title is not listed");
   if (peer->host != address) return absl::PermissionDeniedError("the calling AE title has another address");
   *reject = dimse::kCalledAeUnknown;
-  if (request.called_ae != options_.ae_title) return absl::PermissionDeniedError("the called AE title is another");
+  if (request.called_ae != options_.ae_title)
+    return absl::PermissionDeniedError("the called AE title is not this server's");
   *reject = dimse::kCongested;
   if (stopping_) return absl::UnavailableError("the server is shutting down");
   INTRAWARP_RETURN_IF_ERROR(audit_.Available());
@@ -361,7 +362,7 @@ void StorageScp::Serve(Served& served) {
   --open_;
 }
 
-// The instances that one peer sends on one association: its own series, and those that it was asked for.
+// Files the instances of one association: unsolicited ones in the spool, a C-MOVE's in the import that asked for them.
 class StorageScp::PeerTarget final : public StoreTarget {
  public:
   PeerTarget(StorageScp& scp, const DicomPeer& peer, int64_t association, StoreTally& tally)

@@ -94,7 +94,7 @@ absl::Status SharedSegment::Make() {
 
 SharedSegment::~SharedSegment() {
   if (header_.data() != nullptr) {
-    // Before the memory goes, so that a client that reads just now learns of it.
+    // Marks the slots before the pages are released, so that a reading client notices.
     for (int slot = 0; slot < layout_.field_slots; ++slot) header().field_generation[slot] = 0;
   }
   if (fd_) {

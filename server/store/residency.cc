@@ -85,8 +85,8 @@ absl::StatusOr<Pointer> PutInPlace(DeviceContext& to, const StoredVolume& spoole
   return damaged;
 }
 
-// Work that is over may be about to let go of the volumes that are in the way. A load without room goes behind the
-// others, so that it delays none of them by more than a pause, which those that wait share.
+// Work that is over may be about to let go of the volumes that are in the way. A load that finds no
+// room is queued again behind the others, so it delays each by one pause at most.
 void Load(DeviceContext& to, const Pointer& spooled, Clock::time_point begin, Clock::time_point not_before) {
   std::this_thread::sleep_until(not_before);
   const absl::StatusOr<Pointer> made = MakeKeptVolume(to, *spooled);
