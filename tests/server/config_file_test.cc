@@ -154,7 +154,7 @@ TEST(CheckOptions, FindsWhatCannotStart) {
   EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--device: "));
 }
 
-TEST(Documentation, EveryFlagOfTheHelpIsInReadmeAndTheOtherWayRound) {
+TEST(Documentation, EveryFlagOfTheHelpIsOnItsPageAndTheOtherWayRound) {
   std::set<std::string> help = FlagsOfHelp();
   EXPECT_GT(help.size(), 20u);
   help.erase("help");
