@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/completion.h"
 #include "client/cli/flags.h"
 #include "client/cli/global_flags.h"
 #include "client/cli/placement.h"
@@ -49,7 +50,7 @@ std::vector<Command> AllCommands() {
 std::string GeneralHelp(const std::vector<Command>& commands) {
   std::string help =
       "intrawarp [--server=HOST:PORT] [--tls_ca=PATH] COMMAND [...]\n"
-      "intrawarp help [COMMAND] | --version\n\n"
+      "intrawarp help [COMMAND] | completion bash|zsh | --version\n\n"
       "Commands (intrawarp COMMAND --help says more):\n";
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
   absl::StrAppend(
@@ -197,6 +198,13 @@ int UnknownCommand(const std::vector<Command>& commands, std::vector<std::string
       absl::StrCat(name, ": unknown command", nearest.empty() ? "; intrawarp --help lists them" : nearest));
 }
 
+// `words` begin with "completion".
+int PrintCompletion(const std::vector<Command>& commands, const std::vector<std::string>& words) {
+  if (words.size() != 2) return WrongCommandLine("completion: needs one argument, bash or zsh");
+  const absl::StatusOr<std::string> script = CompletionScript(words[1], commands);
+  return script.ok() ? Print(*script) : Report(script.status(), kWrongCommandLine);
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const std::vector<Command> commands = AllCommands();
   const auto is_flag = [](const std::string& argument) { return argument.rfind('-', 0) == 0; };
@@ -210,6 +218,7 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ParsedFlags> before = ParseFlags(GlobalSyntax(), global);
   if (!before.ok()) return Report(before.status(), kWrongCommandLine);
   if (words.empty()) return WrongCommandLine("no command; intrawarp --help lists them");
+  if (words.front() == "completion") return PrintCompletion(commands, words);
   const bool is_help = words.front() == "help";
   if (is_help) words.erase(words.begin());
 
