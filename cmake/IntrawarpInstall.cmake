@@ -48,6 +48,20 @@ function(intrawarp_link_closure out)
   set(${out} ${closure} PARENT_SCOPE)
 endfunction()
 
+# Names the libraries that are installed as intrawarp::NAME in the build tree, too, so that a project that adds this
+# tree links the names that it would link of an installed package.
+function(intrawarp_add_aliases)
+  set(roots intrawarp_engine)
+  if(INTRAWARP_CLIENT)
+    list(APPEND roots intrawarp_client)
+  endif()
+  intrawarp_link_closure(libraries ${roots})
+  foreach(library IN LISTS libraries ITEMS intrawarp_base)
+    string(REPLACE intrawarp_ "" name ${library})
+    add_library(intrawarp::${name} ALIAS ${library})
+  endforeach()
+endfunction()
+
 # Installs static libraries intrawarp_NAME as intrawarp::NAME, in the export set of a component.
 function(intrawarp_install_libraries component)
   foreach(library IN LISTS ARGN)
@@ -60,23 +74,34 @@ function(intrawarp_install_libraries component)
           DESTINATION ${INTRAWARP_INSTALL_CMAKEDIR} COMPONENT ${component})
 endfunction()
 
-function(intrawarp_install)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS engine/public_headers.txt)
-  install(TARGETS intrawarpd intrawarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
-
-  intrawarp_install_libraries(base intrawarp_base)
-  intrawarp_link_closure(engine_libraries intrawarp_engine)
-  intrawarp_install_libraries(engine ${engine_libraries})
+function(intrawarp_install_client)
   intrawarp_link_closure(client_libraries intrawarp_client)
   intrawarp_install_libraries(client ${client_libraries})
-
-  file(STRINGS ${PROJECT_SOURCE_DIR}/engine/public_headers.txt public_headers REGEX "^[^#]")
-  intrawarp_header_closure(engine_headers ${public_headers})
-  intrawarp_install_headers(engine ${engine_headers})
   intrawarp_header_closure(client_headers client/cpp/client.h client/cpp/routed_session.h)
   intrawarp_install_headers(client ${client_headers})
   install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/ DESTINATION ${INTRAWARP_INSTALL_INCLUDEDIR} COMPONENT client
           FILES_MATCHING PATTERN "*.pb.h" PATTERN CMakeFiles EXCLUDE)
+endfunction()
+
+function(intrawarp_install)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS engine/public_headers.txt)
+  if(INTRAWARP_SERVER)
+    install(TARGETS intrawarpd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  endif()
+  if(INTRAWARP_CLI)
+    install(TARGETS intrawarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  endif()
+
+  intrawarp_install_libraries(base intrawarp_base)
+  intrawarp_link_closure(engine_libraries intrawarp_engine)
+  intrawarp_install_libraries(engine ${engine_libraries})
+
+  file(STRINGS ${PROJECT_SOURCE_DIR}/engine/public_headers.txt public_headers REGEX "^[^#]")
+  intrawarp_header_closure(engine_headers ${public_headers})
+  intrawarp_install_headers(engine ${engine_headers})
+  if(INTRAWARP_CLIENT)
+    intrawarp_install_client()
+  endif()
 
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/intrawarpConfig.cmake.in
     ${PROJECT_BINARY_DIR}/intrawarpConfig.cmake INSTALL_DESTINATION ${INTRAWARP_INSTALL_CMAKEDIR})

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# Which parts are built beside the engine, which of them need which, and the packages that each part needs.
+
+set(INTRAWARP_TESTS_DEFAULT ${PROJECT_IS_TOP_LEVEL})
+if(NOT (INTRAWARP_SERVER AND INTRAWARP_CLIENT AND INTRAWARP_CLI AND INTRAWARP_DICOM))
+  set(INTRAWARP_TESTS_DEFAULT OFF)
+endif()
+
+# Refuses a `part` that is ON while one of the parts that it needs is OFF.
+function(intrawarp_part_needs part)
+  foreach(needed IN LISTS ARGN)
+    if(${part} AND NOT ${needed})
+      message(FATAL_ERROR "${part}=ON needs ${needed}=ON")
+    endif()
+  endforeach()
+endfunction()
+
+function(intrawarp_check_components)
+  # The server stores and sends DICOM; the command line reads DICOM and the server's state, audit trail and tokens.
+  intrawarp_part_needs(INTRAWARP_SERVER INTRAWARP_DICOM)
+  intrawarp_part_needs(INTRAWARP_CLI INTRAWARP_SERVER INTRAWARP_CLIENT INTRAWARP_DICOM)
+  foreach(tests INTRAWARP_BUILD_TESTS INTRAWARP_BUILD_BENCH INTRAWARP_FUZZ)
+    intrawarp_part_needs(${tests} INTRAWARP_SERVER INTRAWARP_CLIENT INTRAWARP_CLI INTRAWARP_DICOM)
+  endforeach()
+endfunction()
+
+# A macro, so that the packages' variables and imported targets are seen in the caller's directory and in every room.
+macro(intrawarp_find_packages)
+  find_package(Threads REQUIRED)
+  if(INTRAWARP_SERVER OR INTRAWARP_CLIENT)
+    find_package(Protobuf REQUIRED)  # before gRPC, whose config does not require it itself
+    find_package(gRPC CONFIG REQUIRED)
+  endif()
+  find_package(absl CONFIG REQUIRED)
+  find_package(TBB CONFIG REQUIRED)
+  find_package(hwy CONFIG REQUIRED)
+  find_package(GraphBLAS REQUIRED)
+  if(INTRAWARP_SERVER OR INTRAWARP_CLIENT OR INTRAWARP_DICOM)
+    find_package(OpenSSL REQUIRED)
+    find_package(ZLIB REQUIRED)
+  endif()
+  if(INTRAWARP_DICOM)
+    find_package(Cairo REQUIRED)
+    find_package(CURL REQUIRED)
+    find_package(NIFTI REQUIRED)
+    find_package(HDF5 REQUIRED COMPONENTS C)
+    find_package(DcmtkDecoders REQUIRED)
+    find_package(OpenJPEG REQUIRED)
+    find_package(nlohmann_json REQUIRED)
+  endif()
+  if(INTRAWARP_SERVER)
+    find_package(SQLite3 REQUIRED)
+    find_package(prometheus-cpp CONFIG REQUIRED)
+  endif()
+endmacro()
