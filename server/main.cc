@@ -20,11 +20,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/memory_end.h"
 #include "google/protobuf/stubs/logging.h"
+#include "server/base/version.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
 #include "server/options.h"
 #include "server/server.h"
-#include "server/version.h"
 
 namespace intrawarp::server {
 namespace {

@@ -16,16 +16,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "server/device/replication.h"
+#include "server/base/version.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
 #include "server/operation/kept_operations.h"
-#include "server/restore.h"
+#include "server/placement/replication.h"
+#include "server/restore/restore.h"
 #include "server/rpc/caller.h"
 #include "server/session/kept_sessions.h"
 #include "server/store/residency.h"
-#include "server/version.h"
 
 namespace intrawarp::server {
 namespace {

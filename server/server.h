@@ -19,25 +19,25 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/base/worker_pool.h"
 #include "server/bulk/upload_store.h"
+#include "server/context/server_context.h"
 #include "server/device/served_device.h"
 #include "server/identity/message_limits.h"
 #include "server/monitor/http_server.h"
+#include "server/monitor/stream_watch.h"
 #include "server/monitor/watchdog.h"
 #include "server/operation/operation_table.h"
 #include "server/options.h"
 #include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
-#include "server/rpc/audit_trail.h"
 #include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
-#include "server/rpc/stream_watch.h"
-#include "server/rpc/worker_pool.h"
-#include "server/server_context.h"
 #include "server/services.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
 #include "server/store/durable_objects.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

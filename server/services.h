@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 
 namespace intrawarp::server {
 

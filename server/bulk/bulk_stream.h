@@ -21,7 +21,7 @@
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
-#include "server/transform/field_request.h"
+#include "server/bulk/field_request.h"
 
 namespace intrawarp::server {
 

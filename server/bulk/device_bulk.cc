@@ -6,7 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/schedule/copy_lane.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 
 namespace intrawarp::server {
 namespace {

@@ -19,7 +19,7 @@
 #include "engine/device/exec_context.h"
 #include "server/bulk/bulk_stream.h"
 #include "server/bulk/slab_source.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 
 namespace intrawarp::server {
 

@@ -11,7 +11,7 @@
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/bulk/device_bytes.h"
 #include "server/bulk/staging_memory.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {

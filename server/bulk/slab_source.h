@@ -14,8 +14,8 @@
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
 #include "server/bulk/device_bytes.h"
+#include "server/bulk/field_request.h"
 #include "server/ledger/ledger.h"
-#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 

@@ -28,12 +28,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "io/digest.h"
-#include "server/bulk/chunk_codec.h"
+#include "server/base/names.h"
 #include "server/bulk/staging_memory.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
-#include "server/rpc/rpc_support.h"
+#include "server/rpc/chunk_codec.h"
 
 namespace intrawarp::server {
 

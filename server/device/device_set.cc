@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/errors.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

@@ -15,10 +15,10 @@
 #include "engine/device/device.h"
 #include "engine/schedule/copy_lane.h"
 #include "engine/schedule/scheduler.h"
+#include "server/context/server_context.h"
 #include "server/monitor/active_time.h"
 #include "server/monitor/device_probe.h"
 #include "server/monitor/watchdog.h"
-#include "server/server_context.h"
 
 namespace intrawarp::server {
 

@@ -19,9 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
-#include "server/fair_places.h"
-#include "server/peer_address.h"
-#include "server/tcp_listener.h"
+#include "server/base/fair_places.h"
+#include "server/base/peer_address.h"
+#include "server/base/tcp_listener.h"
 
 namespace intrawarp::server {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/context/server_context.h"
 #include "server/operation/operation_table.h"
-#include "server/server_context.h"
 
 namespace intrawarp::server {
 

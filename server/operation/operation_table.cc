@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "engine/base/status_macros.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/request_table.h"
+#include "server/status/errors.h"
+#include "server/store/request_table.h"
 
 namespace intrawarp::server {
 namespace {

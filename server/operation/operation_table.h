@@ -26,9 +26,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/rpc/status.pb.h"
+#include "server/base/names.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
-#include "server/rpc/rpc_support.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {

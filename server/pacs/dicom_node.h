@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/dicom/dicom.h"
+#include "server/context/server_context.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/importer.h"
 #include "server/pacs/instance_spool.h"
@@ -25,8 +26,7 @@
 #include "server/pacs/running_moves.h"
 #include "server/pacs/storage_scp.h"
 #include "server/pacs/volume_maker.h"
-#include "server/rpc/audit_trail.h"
-#include "server/server_context.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

@@ -11,7 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "server/pacs/dicom_text.h"
 #include "server/pacs/storage_scp.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

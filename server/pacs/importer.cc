@@ -10,7 +10,7 @@
 #include "io/dicom/dicom.h"
 #include "server/monitor/log.h"
 #include "server/pacs/storage_scp.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

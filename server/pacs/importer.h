@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "io/dicom/dicom.h"
+#include "server/base/worker_pool.h"
 #include "server/operation/operation_table.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
@@ -34,8 +35,7 @@
 #include "server/pacs/series_intake.h"
 #include "server/pacs/series_source.h"
 #include "server/pacs/volume_maker.h"
-#include "server/rpc/audit_trail.h"
-#include "server/rpc/worker_pool.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

@@ -20,8 +20,8 @@
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
-#include "server/device/replication.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
+#include "server/placement/replication.h"
 #include "server/store/durable_objects.h"
 #include "server/volume/volume_kind.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Volumes that the server reads itself, on their way into the store: by the checks, claims, jobs and files of uploads
-// (server/bulk/upload.h), without a client.
+// (server/service/upload.h), without a client.
 #ifndef INTRAWARP_SERVER_PACS_PUT_VOLUME_H_
 #define INTRAWARP_SERVER_PACS_PUT_VOLUME_H_
 
@@ -11,7 +11,7 @@
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/volume.pb.h"
 #include "io/volume.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 
 namespace intrawarp::server {
 

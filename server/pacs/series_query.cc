@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/base/status_macros.h"
 #include "server/dimse/pdu.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -30,13 +30,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "io/dicom/dicom.h"
+#include "server/base/tcp_listener.h"
 #include "server/dimse/association.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/running_moves.h"
-#include "server/rpc/audit_trail.h"
-#include "server/tcp_listener.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

@@ -12,7 +12,7 @@
 #include "proto/convert.h"
 #include "server/monitor/log.h"
 #include "server/pacs/storage_scp.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -36,11 +36,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/dicom/dicom.h"
+#include "server/context/server_context.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/put_volume.h"
-#include "server/rpc/audit_trail.h"
-#include "server/server_context.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

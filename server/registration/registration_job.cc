@@ -14,10 +14,10 @@
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
 #include "engine/transform/undeformed.h"
+#include "server/base/names.h"
 #include "server/bulk/bulk_stream.h"
+#include "server/bulk/field_stream.h"
 #include "server/registration/registration_options.h"
-#include "server/rpc/rpc_support.h"
-#include "server/transform/field_stream.h"
 
 namespace intrawarp::server {
 namespace {

@@ -18,10 +18,10 @@
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
 #include "server/bulk/bulk_stream.h"
+#include "server/bulk/field_request.h"
+#include "server/job/job_control.h"
 #include "server/ledger/ledger.h"
-#include "server/rpc/job_control.h"
 #include "server/store/volume_store.h"
-#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "server/base/names.h"
 #include "server/registration/stage_messages.h"
-#include "server/rpc/audit_trail.h"
-#include "server/rpc/rpc_support.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 namespace {

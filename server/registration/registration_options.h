@@ -18,12 +18,12 @@
 #include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/bulk/field_request.h"
 #include "server/identity/identity.h"
 #include "server/registration/registration_job.h"
-#include "server/rpc/request_table.h"
+#include "server/store/request_table.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
-#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 

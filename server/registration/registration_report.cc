@@ -6,11 +6,11 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/stage.h"
 #include "proto/convert.h"
+#include "server/base/wire.h"
+#include "server/job/job_support.h"
 #include "server/registration/stage_messages.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/job_support.h"
-#include "server/rpc/wire.h"
-#include "server/transform/transform_service.h"
+#include "server/service/transform_service.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/context/server_context.h"
 #include "server/monitor/metrics.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
-#include "server/server_context.h"
 #include "server/store/durable_objects.h"
 #include "server/store/transform_store.h"
 

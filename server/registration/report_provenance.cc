@@ -2,7 +2,7 @@
 #include "server/registration/report_provenance.h"
 
 #include "proto/convert.h"
-#include "server/version.h"
+#include "server/base/version.h"
 
 namespace intrawarp::server {
 

@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "intrawarp/v1/registration.pb.h"
+#include "server/base/names.h"
 #include "server/registration/registration_options.h"
-#include "server/rpc/rpc_support.h"
 #include "server/store/volume_store.h"
 
 namespace intrawarp::server {

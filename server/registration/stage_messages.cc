@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

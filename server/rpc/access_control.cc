@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/identity/method_roles.h"
 #include "server/monitor/log.h"
-#include "server/rpc/errors.h"
 #include "server/rpc/tls_credentials.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -21,12 +21,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/base/names.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
 #include "server/identity/identity_source.h"
 #include "server/identity/tls_files.h"
 #include "server/monitor/metrics.h"
-#include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
 

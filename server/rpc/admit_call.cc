@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/admit_call.h"
 
-#include "server/rpc/errors.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

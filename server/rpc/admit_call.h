@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/context/server_context.h"
 #include "server/ledger/ledger.h"
-#include "server/server_context.h"
 
 namespace intrawarp::server {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/rpc/audit_trail.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 namespace {

@@ -23,13 +23,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/context/server_context.h"
+#include "server/monitor/stream_watch.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/caller.h"
-#include "server/rpc/errors.h"
 #include "server/rpc/message_rate.h"
 #include "server/rpc/refused_call.h"
-#include "server/rpc/stream_watch.h"
-#include "server/server_context.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

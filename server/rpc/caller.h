@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "server/identity/identity.h"
-#include "server/rpc/audit_trail.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

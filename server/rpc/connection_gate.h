@@ -37,10 +37,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "server/fair_places.h"
+#include "server/base/fair_places.h"
+#include "server/base/peer_address.h"
+#include "server/base/tcp_listener.h"
 #include "server/monitor/metrics.h"
-#include "server/peer_address.h"
-#include "server/tcp_listener.h"
 
 namespace intrawarp::server {
 

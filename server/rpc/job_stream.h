@@ -17,11 +17,11 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "server/rpc/audit_trail.h"
+#include "server/context/server_context.h"
+#include "server/job/job_control.h"
 #include "server/rpc/call_reactor.h"
-#include "server/rpc/job_control.h"
 #include "server/rpc/response_queue.h"
-#include "server/server_context.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

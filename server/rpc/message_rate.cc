@@ -2,7 +2,7 @@
 #include "server/rpc/message_rate.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

@@ -4,8 +4,8 @@
 #define INTRAWARP_SERVER_RPC_MESSAGE_RATE_H_
 
 #include "absl/status/status.h"
+#include "server/context/server_context.h"
 #include "server/identity/message_limits.h"
-#include "server/server_context.h"
 
 namespace intrawarp::server {
 

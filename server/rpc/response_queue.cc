@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "server/bulk/chunk_codec.h"
+#include "server/rpc/chunk_codec.h"
 
 namespace intrawarp::server {
 

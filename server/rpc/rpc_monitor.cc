@@ -24,8 +24,8 @@
 #include "server/identity/method_roles.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/caller.h"
-#include "server/rpc/errors.h"
 #include "server/rpc/refused_call.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

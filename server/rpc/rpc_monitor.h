@@ -35,11 +35,11 @@
 #include <string>
 #include <vector>
 
-#include "server/fair_places.h"
+#include "server/base/fair_places.h"
 #include "server/monitor/metrics.h"
 #include "server/rpc/access_control.h"
-#include "server/rpc/audit_trail.h"
 #include "server/rpc/connection_gate.h"
+#include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 
 namespace intrawarp::server {
 

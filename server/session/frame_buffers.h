@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "engine/device/device.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 
 namespace intrawarp::server {
 

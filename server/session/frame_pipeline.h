@@ -30,7 +30,7 @@
 #include "intrawarp/v1/registration.pb.h"
 #include "proto/chunk.h"
 #include "server/bulk/bulk_stream.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 #include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
 #include "server/session/shared_segment.h"

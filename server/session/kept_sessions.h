@@ -4,7 +4,7 @@
 #define INTRAWARP_SERVER_SESSION_KEPT_SESSIONS_H_
 
 #include "absl/status/status.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 
 namespace intrawarp::server {
 

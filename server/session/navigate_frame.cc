@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/validate.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/wire.h"
+#include "server/base/wire.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

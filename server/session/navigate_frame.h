@@ -18,10 +18,10 @@
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "proto/convert.h"
+#include "server/context/server_context.h"
+#include "server/job/job_control.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_report.h"
-#include "server/rpc/job_control.h"
-#include "server/server_context.h"
 #include "server/session/session_setup.h"
 
 namespace intrawarp::server {

@@ -7,10 +7,10 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/bulk/bulk_stream.h"
+#include "server/job/job_support.h"
 #include "server/registration/registration_report.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/job_support.h"
 #include "server/session/session_store.h"
+#include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {

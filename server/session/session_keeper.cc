@@ -5,13 +5,13 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/schedule/copy_lane.h"
+#include "server/base/names.h"
 #include "server/monitor/log.h"
 #include "server/registration/stage_messages.h"
-#include "server/rpc/rpc_support.h"
+#include "server/service/transform_service.h"
 #include "server/session/navigate_session.h"
 #include "server/store/transform_store.h"
 #include "server/transform/transform_content.h"
-#include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
 namespace {

@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/bulk/object_content.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 #include "server/session/session_setup.h"
 #include "server/state/catalogue.h"
 #include "server/store/durable_objects.h"

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/request_table.h"
-#include "server/rpc/wire.h"
+#include "server/base/wire.h"
+#include "server/status/errors.h"
 #include "server/store/durable_objects.h"
+#include "server/store/request_table.h"
 
 namespace intrawarp::server {
 namespace {

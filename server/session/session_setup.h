@@ -16,11 +16,11 @@
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "server/device/replication.h"
+#include "server/bulk/field_request.h"
+#include "server/context/server_context.h"
+#include "server/placement/replication.h"
 #include "server/registration/registration_options.h"
-#include "server/server_context.h"
 #include "server/store/volume_store.h"
-#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 

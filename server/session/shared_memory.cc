@@ -24,7 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 
 namespace intrawarp::server {
 namespace {

@@ -30,10 +30,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/fair_places.h"
-#include "server/server_context.h"
+#include "server/base/fair_places.h"
+#include "server/base/tcp_listener.h"
+#include "server/context/server_context.h"
 #include "server/session/shared_segment.h"
-#include "server/tcp_listener.h"
 
 namespace intrawarp::server {
 

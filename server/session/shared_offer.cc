@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/rpc/errors.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

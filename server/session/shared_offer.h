@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 #include "server/session/navigate_session.h"
 #include "server/session/shared_segment.h"
 

@@ -18,8 +18,8 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/host_loop.h"
 #include "io/crc32c.h"
-#include "server/rpc/errors.h"
 #include "server/session/shared_memory.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -28,8 +28,8 @@
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "proto/shared_segment.h"
+#include "server/base/tcp_listener.h"
 #include "server/ledger/ledger.h"
-#include "server/tcp_listener.h"
 
 namespace intrawarp::server {
 

@@ -8,11 +8,11 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/job_support.h"
-#include "server/rpc/wire.h"
-#include "server/rpc/worker_pool.h"
+#include "server/base/wire.h"
+#include "server/base/worker_pool.h"
+#include "server/job/job_support.h"
 #include "server/session/navigate_frame.h"
+#include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {

@@ -5,8 +5,8 @@
 #include "absl/types/span.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/exec_context.h"
-#include "server/rpc/rpc_support.h"
-#include "server/rpc/wire.h"
+#include "server/base/names.h"
+#include "server/base/wire.h"
 
 namespace intrawarp::server {
 

@@ -13,7 +13,7 @@
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/bulk/device_bytes.h"
-#include "server/server_context.h"
+#include "server/context/server_context.h"
 #include "server/store/matrix_store.h"
 
 namespace intrawarp::server {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "server/base/names.h"
 #include "server/bulk/upload_kind.h"
-#include "server/rpc/rpc_support.h"
 #include "server/sparse/matrix_messages.h"
 
 namespace intrawarp::server {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -23,9 +23,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/base/status_macros.h"
+#include "server/base/names.h"
+#include "server/base/worker_pool.h"
 #include "server/identity/identity.h"
-#include "server/rpc/rpc_support.h"
-#include "server/rpc/worker_pool.h"
 #include "server/state/state_store.h"
 #include "server/store/resident_store.h"
 

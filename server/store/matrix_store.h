@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
-#include "server/rpc/rpc_support.h"
+#include "server/base/names.h"
 #include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "server/context/server_context.h"
 #include "server/monitor/log.h"
-#include "server/restore.h"
-#include "server/rpc/errors.h"
-#include "server/server_context.h"
+#include "server/restore/restore.h"
+#include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {

@@ -26,10 +26,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/names.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/rpc_support.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "server/rpc/rpc_support.h"
+#include "server/base/names.h"
 #include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/image/pyramid.h"
 #include "intrawarp/v1/volume.pb.h"
-#include "server/rpc/rpc_support.h"
+#include "server/base/names.h"
 #include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "server/rpc/wire.h"
+#include "server/base/wire.h"
 
 namespace intrawarp::server {
 namespace {

@@ -9,11 +9,11 @@
 #include "engine/base/status_macros.h"
 #include "engine/transform/velocity.h"
 #include "io/digest.h"
+#include "server/base/wire.h"
+#include "server/bulk/field_request.h"
+#include "server/job/job_support.h"
 #include "server/registration/registration_options.h"
-#include "server/rpc/job_support.h"
-#include "server/rpc/wire.h"
-#include "server/transform/field_request.h"
-#include "server/transform/transform_service.h"
+#include "server/service/transform_service.h"
 
 namespace intrawarp::server {
 namespace {

@@ -13,8 +13,8 @@
 #include "engine/image/pyramid.h"
 #include "io/dicom/dicom.h"
 #include "io/digest.h"
+#include "server/base/wire.h"
 #include "server/device/device_set.h"
-#include "server/rpc/wire.h"
 #include "server/volume/volume_messages.h"
 
 namespace intrawarp::server {

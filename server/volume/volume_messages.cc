@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/volume/volume_messages.h"
 
-#include "server/rpc/rpc_support.h"
-#include "server/rpc/wire.h"
+#include "server/base/names.h"
+#include "server/base/wire.h"
 #include "server/store/residency.h"
 
 namespace intrawarp::server {

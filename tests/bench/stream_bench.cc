@@ -46,7 +46,7 @@
 #include "absl/strings/strip.h"
 #include "client/cpp/client.h"
 #include "proto/convert.h"
-#include "server/bulk/chunk_codec.h"
+#include "server/rpc/chunk_codec.h"
 #include "server/server.h"
 #include "tests/client/process.h"
 

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "server/bulk/chunk_codec.h"
-#include "server/rpc/errors.h"
+#include "server/rpc/chunk_codec.h"
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
 #include "server/session/warm_up.h"
+#include "server/status/errors.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/navigate_input.h"
 #include "tests/fuzz/parts.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "intrawarp/v1/volume.grpc.pb.h"
-#include "server/version.h"
+#include "server/base/version.h"
 #include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/promtool.h"

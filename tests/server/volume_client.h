@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "intrawarp/v1/volume.grpc.pb.h"
-#include "server/rpc/wire.h"
+#include "server/base/wire.h"
 #include "tests/server/bulk_client.h"
 
 namespace intrawarp::server {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "server/base/worker_pool.h"
 #include "server/bulk/upload_store.h"
-#include "server/rpc/worker_pool.h"
 #include "tests/server/bulk_client.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/service_fixture.h"

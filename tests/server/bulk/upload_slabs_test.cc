@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp::server {

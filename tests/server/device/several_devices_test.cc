@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "server/device/replication.h"
+#include "server/placement/replication.h"
 #include "tests/engine/device/faulty_device.h"
 #include "tests/server/http_client.h"
 #include "tests/server/matrix_client.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "intrawarp/v1/server.grpc.pb.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/server/volume_client.h"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/rpc/errors.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "server/operation/operation_messages.h"
-#include "server/rpc/request_table.h"
+#include "server/store/request_table.h"
 
 namespace intrawarp::server {
 namespace {

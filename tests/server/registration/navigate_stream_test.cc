@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/registration/navigate_stream.h"
+#include "server/service/navigate_stream.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/registration/registration_service.h"
+#include "server/service/registration_service.h"
 
 #include <grpcpp/generic/generic_stub.h>
 
@@ -8,9 +8,9 @@
 #include <cmath>
 #include <utility>
 
+#include "server/base/version.h"
+#include "server/job/job_support.h"
 #include "server/registration/registration_options.h"
-#include "server/rpc/job_support.h"
-#include "server/version.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/server/volume_client.h"

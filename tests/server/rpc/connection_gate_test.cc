@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/version.h"
 #include "server/rpc/rpc_monitor.h"
-#include "server/version.h"
 #include "tests/server/http2_client.h"
 
 namespace intrawarp::server {

@@ -9,7 +9,7 @@
 #include "engine/device/cpu_device.h"
 #include "engine/device/pinned_pool.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "server/bulk/chunk_codec.h"
+#include "server/rpc/chunk_codec.h"
 
 namespace intrawarp::server {
 namespace {

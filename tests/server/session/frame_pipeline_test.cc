@@ -2,7 +2,7 @@
 // Frames of a session without gRPC: order, deadlines, overload, bounds.
 #include "server/session/frame_pipeline.h"
 
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 #include "tests/server/session/session_fixture.h"
 
 namespace intrawarp::server {

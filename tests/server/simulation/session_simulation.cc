@@ -19,7 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 #include "server/session/session_store.h"
 #include "tests/server/simulation/simulated_client.h"
 #include "tests/server/simulation/world.h"

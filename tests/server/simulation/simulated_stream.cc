@@ -10,9 +10,9 @@
 #include "engine/base/status_macros.h"
 #include "google/rpc/error_details.pb.h"
 #include "proto/convert.h"
-#include "server/rpc/errors.h"
-#include "server/rpc/job_support.h"
+#include "server/job/job_support.h"
 #include "server/session/warm_up.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {

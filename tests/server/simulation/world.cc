@@ -7,8 +7,8 @@
 
 #include "engine/device/device.h"
 #include "engine/image/pyramid.h"
-#include "server/rpc/worker_pool.h"
-#include "server/version.h"
+#include "server/base/version.h"
+#include "server/base/worker_pool.h"
 #include "tests/server/simulation/frames.h"
 
 namespace intrawarp::server {

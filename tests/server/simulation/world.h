@@ -15,11 +15,11 @@
 
 #include "engine/device/pinned_pool.h"
 #include "server/bulk/upload_store.h"
+#include "server/context/server_context.h"
 #include "server/device/device_set.h"
 #include "server/identity/message_limits.h"
 #include "server/ledger/ledger.h"
 #include "server/operation/operation_table.h"
-#include "server/server_context.h"
 #include "server/session/session_store.h"
 #include "server/store/durable_objects.h"
 #include "tests/engine/device/faulty_device.h"

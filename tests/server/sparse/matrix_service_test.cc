@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse matrices and their products over the wire: what works, what is refused and how, and that nothing is left
 // behind.
-#include "server/sparse/matrix_service.h"
+#include "server/service/matrix_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "server/bulk/upload_kind.h"
-#include "server/rpc/request_table.h"
+#include "server/store/request_table.h"
 
 namespace intrawarp::server {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/transform/transform_service.h"
+#include "server/service/transform_service.h"
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Volumes over the wire: what works, what is refused and how, and that nothing is left behind.
-#include "server/volume/volume_service.h"
+#include "server/service/volume_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/base/version.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "revision.h"
+
+namespace intrawarp::server {
+
+BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, grpc::Version()}; }
+
+}  // namespace intrawarp::server

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/restore/upload_header.h"
+
+#include "server/sparse/sparse_matrix_kind.h"
+#include "server/status/errors.h"
+#include "server/transform/transform_kind.h"
+#include "server/volume/volume_kind.h"
+
+namespace intrawarp::server {
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseUploadHeader(const v1::UploadHeader& header,
+                                                              const ServerContext& context) {
+  switch (header.content_case()) {
+    case v1::UploadHeader::kVolume:
+      return ParseVolumeUpload(header, context);
+    case v1::UploadHeader::kSparseMatrix:
+      return ParseSparseMatrixUpload(header, context);
+    case v1::UploadHeader::kTransform:
+      return ParseTransformUpload(header, context);
+    case v1::UploadHeader::CONTENT_NOT_SET:
+      break;
+  }
+  return InvalidField("content", "volume, sparse_matrix or transform must be given");
+}
+
+}  // namespace intrawarp::server

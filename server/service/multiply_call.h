@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multiply: one product as a batch job, in steps (estimate, pattern, values, download slab by slab). Each step begins
+// with a checkpoint, so that a frame waits for one step at most, not for the product.
+//
+// Memory is claimed in two steps, each whole or not at all, because sizes are known only on the way: device memory for
+// everything after the estimate, which bounds it; pinned memory for a product that is sent after its pattern, which
+// gives the size to the byte (the estimate's bound is often far above it, and would keep others out). A product that is
+// refused then (PINNED_MEMORY) has made a pattern in vain, but no values. A product that is kept needs no pinned
+// memory.
+#ifndef INTRAWARP_SERVER_SERVICE_MULTIPLY_CALL_H_
+#define INTRAWARP_SERVER_SERVICE_MULTIPLY_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include "server/context/server_context.h"
+
+namespace intrawarp::server {
+
+// What the method handler returns to gRPC.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartMultiply(ServerContext& context,
+                                                          const grpc::CallbackServerContext& rpc,
+                                                          const grpc::ByteBuffer& request);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SERVICE_MULTIPLY_CALL_H_

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/transform_service.h"
+
+#include <atomic>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/base/wire.h"
+#include "server/job/job_support.h"
+#include "server/placement/replication.h"
+#include "server/rpc/admit_call.h"
+#include "server/rpc/caller.h"
+#include "server/service/transform_download.h"
+#include "server/store/durable_objects.h"
+#include "server/trail/audit_trail.h"
+
+namespace intrawarp::server {
+namespace {
+
+absl::Status Get(ServerContext& context, const Identity& caller, const v1::GetTransformRequest& request,
+                 v1::GetTransformResponse* response) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored,
+                             FindTransform(context.transforms, request.name(), "name", caller));
+  *response->mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
+  return absl::OkStatus();
+}
+
+absl::Status List(ServerContext& context, const Identity& caller, const v1::ListTransformsRequest& request,
+                  v1::ListTransformsResponse* response) {
+  INTRAWARP_ASSIGN_OR_RETURN(int limit, PageSize(request.page_size()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("transforms", request.page_token()));
+  // One more than the page holds tells whether there is another.
+  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(after, limit + 1, caller);
+  const bool more = static_cast<int>(page.size()) > limit;
+  if (more) page.pop_back();
+  for (const auto& stored : page) *response->add_transforms() = TransformToProto(*stored, /*with_report=*/false);
+  if (more) response->set_next_page_token(PageToken("transforms", OwnedKey(page.back()->id, page.back()->owner)));
+  return absl::OkStatus();
+}
+
+absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, "name"));
+  return context.durable.Erase(context.transforms, id, caller);
+}
+
+absl::Status ValidatePoints(const v1::MapPointsRequest& request, int max_points) {
+  if (request.points_size() % 3 != 0) {
+    return InvalidField("points", absl::StrCat("has ", request.points_size(), " numbers, must be a multiple of 3"));
+  }
+  if (request.points_size() > 3 * max_points) {
+    return InvalidField("points",
+                        absl::StrCat(request.points_size() / 3, " are given, at most ", max_points, " are allowed"));
+  }
+  for (int i = 0; i < request.points_size(); ++i) {
+    if (!std::isfinite(request.points(i))) {
+      return InvalidField(absl::StrCat("points[", i, "]"), "must be finite");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// One MapPoints call, from its request to OnDone, which deletes it. A cancel ends it also while its job waits.
+class MapPointsCall final : public grpc::ServerUnaryReactor {
+ public:
+  // `response` lives until Finish.
+  MapPointsCall(ServerContext& context, v1::MapPointsResponse* response) : context_(context), response_(*response) {}
+
+  void Start(const v1::MapPointsRequest& request, const Identity& caller) {
+    const absl::Status submitted = Submit(request, caller);
+    if (!submitted.ok()) Finish(ToGrpcStatus(submitted));
+  }
+  void OnCancel() override {
+    cancelled_ = true;
+    if (device_ != nullptr) device_->jobs.Cancel(this);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  absl::Status Submit(const v1::MapPointsRequest& request, const Identity& caller) {
+    INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_, caller.name));
+    INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform", caller));
+    INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context_.limits.max_points));
+    device_ = &context_.devices[DeviceOf(*stored_)];
+    points_.assign(request.points().begin(), request.points().end());
+    inverse_ = request.inverse();
+    Job job;
+    job.owner = this;
+    job.party = caller.name;
+    job.is_short = true;
+    job.workspace_bytes = static_cast<int64_t>(MapPointsWorkspaceBytes(stored_->transform, request.points_size() / 3));
+    Claim claim{{.workspace_bytes = job.workspace_bytes}};
+    claim.owner = caller.name;
+    claim.is_short = true;
+    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(*device_, claim));
+    // Finish may delete the call.
+    job.run = [this](const absl::StatusOr<const ExecContext*>& ctx) {
+      Finish(ToGrpcStatus(ctx.ok() ? Map(**ctx) : ctx.status()));
+    };
+    return SubmitJob(*device_, std::move(job));
+  }
+
+  absl::Status Map(const ExecContext& ctx) {
+    if (cancelled_) return absl::CancelledError("the call was cancelled");
+    INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, stored_->transform, inverse_, absl::MakeSpan(points_)));
+    response_.mutable_points()->Add(points_.begin(), points_.end());
+    return absl::OkStatus();
+  }
+
+  ServerContext& context_;
+  v1::MapPointsResponse& response_;
+  DeviceContext* device_ = nullptr;  // of the transform
+  Grant place_;
+  Grant workspace_;
+  std::shared_ptr<const StoredTransform> stored_;
+  std::vector<double> points_;
+  bool inverse_ = false;
+  std::atomic<bool> cancelled_{false};
+};
+
+v1::TransformKind KindToProto(const Transform& transform) {
+  if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
+  if (transform.has_velocity()) return v1::TRANSFORM_KIND_VELOCITY;
+  return transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE;
+}
+
+using v1::TransformService;
+using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
+    TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
+        TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>;
+
+class TransformServiceImpl final : public Service {
+ public:
+  explicit TransformServiceImpl(ServerContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* GetTransform(grpc::CallbackServerContext* rpc, const v1::GetTransformRequest* request,
+                                         v1::GetTransformResponse* response) override {
+    return Answer(rpc, Get(context_, CallerOf(*rpc), *request, response));
+  }
+  grpc::ServerUnaryReactor* ListTransforms(grpc::CallbackServerContext* rpc, const v1::ListTransformsRequest* request,
+                                           v1::ListTransformsResponse* response) override {
+    return Answer(rpc, List(context_, CallerOf(*rpc), *request, response));
+  }
+  grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
+                                            v1::DeleteTransformResponse*) override {
+    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    AuditOf(*rpc)->Name("object", request->name());
+    context_.durable.Run([&context = context_, reactor, caller = CallerOf(*rpc), name = request->name()] {
+      reactor->Finish(ToGrpcStatus(Delete(context, caller, name)));
+    });
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext* rpc, const v1::MapPointsRequest* request,
+                                      v1::MapPointsResponse* response) override {
+    AuditOf(*rpc)->Name("transform", request->transform());
+    auto* call = new MapPointsCall(context_, response);
+    call->Start(*request, CallerOf(*rpc));
+    return call;
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
+                                                         const grpc::ByteBuffer* request) override {
+    return StartWarpVolume(context_, *rpc, *request);
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* rpc, const absl::Status& status) {
+    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+
+  ServerContext& context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTransformService(ServerContext& context) {
+  return std::make_unique<TransformServiceImpl>(context);
+}
+
+v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
+  v1::Transform to;
+  to.set_name(TransformName(from.id));
+  to.set_owner(from.owner);
+  to.set_kind(KindToProto(from.transform));
+  if (from.transform.has_control_grid()) {
+    *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
+  }
+  if (from.transform.domain()) *to.mutable_domain() = GeometryToProto(*from.transform.domain());
+  *to.mutable_affine() = AffineMapToProto(from.transform.affine());
+  to.set_resident_bytes(from.transform.resident_bytes());
+  *to.mutable_create_time() = TimestampToProto(from.create_time);
+  if (from.expiry) *to.mutable_expire_time() = TimestampToProto(from.expiry->time);
+  if (with_report && from.report) *to.mutable_report() = *from.report;
+  return to;
+}
+
+absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
+                                                                     const std::string& name, absl::string_view field,
+                                                                     const Identity& caller) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, field));
+  return transforms.Find(id, caller);
+}
+
+}  // namespace intrawarp::server

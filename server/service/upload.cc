@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/upload.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/copy_lane.h"
+#include "intrawarp/v1/bulk.pb.h"
+#include "server/base/worker_pool.h"
+#include "server/bulk/upload_kind.h"
+#include "server/bulk/upload_slabs.h"
+#include "server/bulk/upload_store.h"
+#include "server/job/job_support.h"
+#include "server/placement/replication.h"
+#include "server/restore/upload_header.h"
+#include "server/rpc/call_reactor.h"
+#include "server/rpc/chunk_codec.h"
+#include "server/store/durable_objects.h"
+#include "server/trail/audit_trail.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
+  absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseUploadHeader(header, context);
+  const v1::ProvenanceSource source = header.volume().provenance().source();
+  if (source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED) {
+    return InvalidField("header.volume.provenance.source", "is of volumes that the server makes itself");
+  }
+  if (!kind.ok()) return Within("header", kind.status());
+  return kind;
+}
+
+// What the client did wrong, as opposed to what the server lacks: the upload is dropped with it. A stream that ends too
+// early may be a broken one.
+bool DropsUpload(const absl::Status& status) {
+  if (ReasonOf(status) == v1::UPLOAD_INCOMPLETE) return false;
+  return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status) || absl::IsDataLoss(status) ||
+         absl::IsAlreadyExists(status);
+}
+
+absl::Status Incomplete(int64_t received, int64_t total) {
+  return WithReason(
+      InvalidField("chunk.data", absl::StrCat("the stream ended after ", received, " of ", total, " bytes")),
+      v1::UPLOAD_INCOMPLETE, {{"received", absl::StrCat(received)}, {"total", absl::StrCat(total)}});
+}
+
+// The name of the object that an upload has become.
+std::string NameIn(const v1::UploadResponse& response) {
+  switch (response.object_case()) {
+    case v1::UploadResponse::kVolume:
+      return response.volume().name();
+    case v1::UploadResponse::kSparseMatrix:
+      return response.sparse_matrix().name();
+    case v1::UploadResponse::kTransform:
+      return response.transform().name();
+    case v1::UploadResponse::OBJECT_NOT_SET:
+      break;
+  }
+  return "";
+}
+
+absl::Status Cancelled() { return absl::CancelledError("the call was cancelled"); }
+
+class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer>>,
+                     public std::enable_shared_from_this<Upload> {
+ public:
+  Upload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
+      : CallReactor(context, *call), call_(call), response_(response), audit_(AuditOf(*call)) {}
+
+  void Start() {
+    if (!Begin(shared_from_this())) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    StartRead(&message_);
+  }
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    EndRead();
+    if (finished_) return;
+    if (const absl::Status status = ok ? CountMessage() : absl::OkStatus(); !status.ok()) return FinishOnce(status);
+    if (ok) {
+      arrived_.Clear();
+      arrived_.Swap(&message_);
+      has_arrived_ = true;
+    } else {
+      ended_ = true;
+    }
+    if (std::exchange(busy_, true)) return;
+    context_.workers.Submit([self = shared_from_this()] { self->Work(); });
+  }
+
+  void OnCancel() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(Cancelled());
+  }
+
+ private:
+  enum class Next { kNothing, kMessage, kEnd };
+
+  // On a worker: handles messages until there is none. Nobody else uses writer_ and kind_ meanwhile (busy_).
+  void Work() {
+    grpc::ByteBuffer message;
+    for (Next next = TakeNext(message); next != Next::kNothing; next = TakeNext(message)) {
+      const absl::Status status = next == Next::kMessage ? Receive(message) : EndOfStream();
+      message.Clear();
+      if (!status.ok()) return Fail(status);
+      if (next == Next::kEnd) return;
+    }
+  }
+
+  Next TakeNext(grpc::ByteBuffer& message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_ || (!has_arrived_ && !ended_)) {
+      EndBusy();
+      return Next::kNothing;
+    }
+    if (!has_arrived_) return Next::kEnd;
+    message.Swap(&arrived_);
+    has_arrived_ = false;
+    StartRead(&message_);  // the next one is read while this one is taken
+    return Next::kMessage;
+  }
+
+  absl::Status Receive(const grpc::ByteBuffer& message) {
+    context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(message.Length()));
+    INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::UploadRequest> request,
+                               ReceiveRequest<v1::UploadRequest>(message));
+    if (kind_ == nullptr) {
+      if (!request.message.has_header()) return InvalidField("header", "must be the first message");
+      return ReceiveHeader(request.message.header());
+    }
+    if (request.message.has_header()) return InvalidField("header", "may only be the first message");
+    if (!request.chunk) return InvalidField("chunk", "is not set");
+    if (!writer_) return absl::OkStatus();  // answered
+    return writer_.Append(*request.chunk, context_.limits.max_chunk_bytes);
+  }
+
+  absl::Status ReceiveHeader(const v1::UploadHeader& header) {
+    INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
+    audit_->Digest("content", kind_->spec().content_digest);
+    audit_->Digest("object", kind_->spec().identity_digest);
+    kind_->set_owner(caller().name);
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
+    if (resident) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Answer(*resident);
+      return absl::OkStatus();
+    }
+    if (context_.durable.enabled()) origin_.header = header.SerializeAsString();
+    const auto lost = [weak = weak_from_this()](const absl::Status& why) {
+      if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
+    };
+    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(kind_->spec(), lost, PlaceObject(context_).index));
+    return UseDevice();
+  }
+
+  // Drops an upload whose device has failed; a retry with its id is placed on another device.
+  absl::Status UseDevice() {
+    DeviceContext& device = context_.devices[writer_.device()];
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      device_ = &device;
+    }
+    const absl::Status usable = CheckPlaced(device);
+    if (!usable.ok()) writer_.Drop();
+    return usable;
+  }
+
+  // To another stream, which waits for a chunk that is being taken, not for this call.
+  void LoseUpload(const absl::Status& why) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(why);
+  }
+
+  absl::Status EndOfStream() {
+    {
+      // The call's context is gone once the call has ended.
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_ || call_->IsCancelled()) return Cancelled();
+    }
+    if (kind_ == nullptr) return InvalidField("header", "is missing");
+    if (!writer_) return Cancelled();  // answered
+    if (!writer_.complete()) {
+      return Incomplete(writer_.received(), kind_->spec().total_bytes);
+    }
+    INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
+    INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
+    context_.durable.Run([self = shared_from_this()] { self->KeepPayload(); });
+    return absl::OkStatus();
+  }
+
+  // The bytes are on the disk before there is an object of them.
+  void KeepPayload() {
+    const int64_t bytes = kind_->spec().total_bytes;
+    auto kept = context_.durable.Keep(kind_->spec().content_digest,
+                                      {static_cast<const char*>(writer_.data()), static_cast<size_t>(bytes)});
+    if (!kept.ok()) return Fail(kept.status());
+    origin_.payload = *std::move(kept);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      EndBusy();
+    }
+    TakeSlabs(bytes);
+  }
+
+  // The object is made on the device's own threads. While it waits for slabs and for them it is nobody's: the end of
+  // the call gives it back.
+  void TakeSlabs(int64_t bytes) {
+    if (device_->device.kind() == DeviceKind::kCpu || bytes == 0) return TakeWorkspace(nullptr);
+    context_.uploads.slabs().Take(bytes, [self = shared_from_this()](absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+      self->TakeWorkspace(std::move(pair));
+    });
+  }
+
+  // The job of a stream before this one may still have the workspace.
+  void TakeWorkspace(absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+    if (!pair.ok()) return FailToSubmit(pair.status());
+    std::shared_ptr<UploadWorkspace> workspace;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      pair_ = *std::move(pair);
+      if (kind_->JobWorkspaceBytes()) workspace = writer_.workspace();
+    }
+    if (workspace == nullptr) return SubmitMake(nullptr);
+    workspace->Take([self = shared_from_this()](std::shared_ptr<const Grant> grant) { self->SubmitMake(grant); });
+  }
+
+  // Null: the object is copied, which takes no workspace.
+  void SubmitMake(std::shared_ptr<const Grant> workspace) {
+    absl::Status status;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      status = Submit([self = shared_from_this(), workspace = std::move(workspace)](
+                          const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); });
+    }
+    if (!status.ok()) FailToSubmit(status);
+  }
+
+  void FailToSubmit(const absl::Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      busy_ = true;
+    }
+    Fail(status);
+  }
+
+  absl::Status Submit(std::function<void(const absl::StatusOr<const ExecContext*>&)> make) {
+    const std::optional<int64_t> workspace_bytes = kind_->JobWorkspaceBytes();
+    if (!workspace_bytes) return Stopping(device_->device, device_->copies.Submit(std::move(make)));
+    Job job;
+    job.owner = this;
+    job.party = kind_->spec().owner;
+    job.is_short = true;
+    job.workspace_bytes = *workspace_bytes;
+    job.checkpoint = [self = shared_from_this()](const Progress&) {
+      return self->finished() ? Decision::kCancel : Decision::kContinue;
+    };
+    job.run = std::move(make);
+    const int max = device_->jobs.capacity(job.job_class);
+    const absl::Status status = device_->jobs.Submit(std::move(job));
+    if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
+    return Stopping(device_->device, status);
+  }
+
+  void Make(const absl::StatusOr<const ExecContext*>& ctx) {
+    std::shared_ptr<SlabPair> pair;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      busy_ = true;
+      pair = std::move(pair_);
+    }
+    const absl::Status status = MakeFrom(ctx, std::move(pair));
+    context_.uploads.slabs().Retry();
+    // Only the device's memory can run out here: the resident share was reserved before.
+    if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory, device_->index);
+    if (!status.ok()) return Fail(status);
+    context_.durable.Run([self = shared_from_this()] { self->StoreObject(); });
+  }
+
+  absl::Status MakeFrom(const absl::StatusOr<const ExecContext*>& ctx, std::shared_ptr<SlabPair> pair) {
+    if (!ctx.ok()) return Stopping(device_->device, ctx.status());
+    StagedUpload upload(writer_.data(), std::move(pair));
+    return kind_->Make(**ctx, upload);
+  }
+
+  // May wait for the disk, so without the mutex.
+  void StoreObject() {
+    // A call that is over stores nothing; the bytes received may be resumed.
+    const absl::StatusOr<v1::UploadResponse> stored = finished() ? Cancelled() : Store();
+    if (!stored.ok()) return Fail(stored.status());
+    std::lock_guard<std::mutex> lock(mutex_);
+    Answer(*stored);
+    EndBusy();
+  }
+
+  absl::StatusOr<v1::UploadResponse> Store() {
+    // Another upload of the same may have been faster.
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
+    if (resident) {
+      writer_.Drop();
+      return *resident;
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(Grant reservation, writer_.Claim());
+    return kind_->Store(context_, std::move(reservation), origin_);
+  }
+
+  // With the mutex held.
+  void Answer(const v1::UploadResponse& response) {
+    if (finished_) return;
+    audit_->Name("object", NameIn(response));
+    *response_ = SerializeMessage(response);
+    FinishOnce(absl::OkStatus());
+  }
+
+  // By whoever is busy, or before the job that was refused.
+  void Fail(const absl::Status& status) {
+    if (writer_ && DropsUpload(status)) writer_.Drop();
+    context_.metrics.CountRejection(ReasonOf(status));
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(status);
+    EndBusy();
+  }
+
+  // With the mutex held, by whoever was busy.
+  void EndBusy() {
+    busy_ = false;
+    if (finished_) Release();
+  }
+  // A call that is over holds no upload: it can be resumed, and expires.
+  void Release() override {
+    if (device_ != nullptr) device_->jobs.Cancel(this);
+    if (busy_) return;
+    writer_ = UploadWriter();
+    kind_.reset();  // with what Make made
+    origin_ = ObjectOrigin();
+    pair_.reset();
+    arrived_.Clear();
+  }
+
+  bool finished() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return finished_;
+  }
+
+  grpc::CallbackServerContext* const call_;
+  grpc::ByteBuffer* const response_;
+  const std::shared_ptr<CallAudit> audit_;
+  grpc::ByteBuffer message_;  // being read
+  grpc::ByteBuffer arrived_;  // read, not yet taken
+  bool has_arrived_ = false;
+  bool ended_ = false;
+  // Someone uses what follows, without the mutex.
+  bool busy_ = false;
+  std::unique_ptr<UploadKind> kind_;
+  ObjectOrigin origin_;
+  UploadWriter writer_;
+  DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held
+  std::shared_ptr<SlabPair> pair_;   // while it waits for the device
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartUpload(ServerContext& context, grpc::CallbackServerContext* call,
+                                                       grpc::ByteBuffer* response) {
+  auto upload = std::make_shared<Upload>(context, call, response);
+  upload->Start();
+  return upload.get();
+}
+
+}  // namespace intrawarp::server
