@@ -14,6 +14,8 @@
 #include "engine/device/device.h"
 #include "engine/schedule/scheduling_policy.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
+#include "server/context/limits.h"
 #include "server/context/server_context.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"

@@ -52,6 +52,12 @@ constexpr int kLeastStrangers = 8;
 // In a flood of connections, a probe keeps its own for the longer the more there are.
 constexpr size_t kMostHttpConnections = 1024;
 
+BuildInfo BuildWithGrpc() {
+  BuildInfo build = ThisBuild();
+  build.grpc = grpc::Version();
+  return build;
+}
+
 // Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
 int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
 
@@ -312,7 +318,7 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
       operations_(ledger_, options_.seams, {.ttl = limits_.operation_ttl}),
       message_limits_(options_.message_limits),
-      metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
+      metrics_(BuildWithGrpc(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       access_(options_.access, options_.call_limits, metrics_, options_.seams),
       audit_(options_.seams),
       workers_(WorkerThreads()),
@@ -365,6 +371,7 @@ void Server::Reclaim(int device, int64_t bytes) {
 absl::Status Server::RestoreKept() {
   if (options_.state_dir.empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams));
+  durable_.set_reload(MakeKeptVolume);
   LogFindings(durable_.state().findings());
   INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
   INTRAWARP_RETURN_IF_ERROR(RestoreOperations(*context_));

@@ -22,6 +22,7 @@
 #include "server/base/worker_pool.h"
 #include "server/bulk/upload_store.h"
 #include "server/context/server_context.h"
+#include "server/device/device_set.h"
 #include "server/device/served_device.h"
 #include "server/identity/message_limits.h"
 #include "server/monitor/http_server.h"
@@ -37,6 +38,10 @@
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
 #include "server/store/durable_objects.h"
+#include "server/store/matrix_store.h"
+#include "server/store/request_table.h"
+#include "server/store/transform_store.h"
+#include "server/store/volume_store.h"
 #include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {

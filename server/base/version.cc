@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/base/version.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include "revision.h"
 
 namespace intrawarp::server {
 
-BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, grpc::Version()}; }
+BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, ""}; }
 
 }  // namespace intrawarp::server

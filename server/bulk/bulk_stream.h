@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "engine/device/device.h"
 #include "engine/device/exec_context.h"
+#include "engine/device/pinned_pool.h"
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"

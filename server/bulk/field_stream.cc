@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/transform/encode.h"
 

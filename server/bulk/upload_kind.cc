@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "io/digest.h"
 #include "proto/convert.h"
+#include "server/context/limits.h"
 
 namespace intrawarp::server {
 

@@ -18,6 +18,7 @@
 #include "engine/device/exec_context.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/context/server_context.h"

@@ -7,6 +7,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/job/job_support.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

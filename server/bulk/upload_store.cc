@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/base/seams.h"
+#include "server/bulk/received_chunk.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -74,7 +76,7 @@ absl::StatusOr<int64_t> UploadWriter::CurrentlyReceived() const {
   return upload_->received;
 }
 
-absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes) {
+absl::Status UploadWriter::Append(const wire::ReceivedChunk& chunk, int64_t max_bytes) {
   std::lock_guard<std::mutex> writing(upload_->writing);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t received, CurrentlyReceived());
   const bool goes_back = next_ < 0 && chunk.offset() >= 0 && chunk.offset() <= received;

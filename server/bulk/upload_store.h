@@ -7,7 +7,7 @@
 // off by the upload's generation, and learns it.
 //
 // An upload whose stream ends before its first byte goes with it; any other is dropped by Expire once no stream has
-// written it for the TTL. Streams on which nothing comes are StreamWatch's (server/rpc).
+// written it for the TTL. Streams on which nothing comes are StreamWatch's (server/monitor).
 //
 // Thread safety: the store is safe for concurrent use; a writer is thread-compatible.
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_STORE_H_
@@ -29,11 +29,17 @@
 #include "absl/strings/string_view.h"
 #include "io/digest.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/bulk/staging_memory.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
-#include "server/rpc/chunk_codec.h"
+
+namespace intrawarp::wire {
+
+class ReceivedChunk;
+
+}  // namespace intrawarp::wire
 
 namespace intrawarp::server {
 
@@ -141,7 +147,7 @@ class UploadWriter {
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
   // ValidatePlace and CopyPayload; ABORTED.
-  absl::Status Append(const ReceivedChunk& chunk, int64_t max_bytes);
+  absl::Status Append(const wire::ReceivedChunk& chunk, int64_t max_bytes);
   // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED.
   absl::Status Verify();
   // The upload becomes an object: ends it, and gives the object's memory and place. ABORTED.

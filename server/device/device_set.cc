@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/device/device.h"
 #include "server/context/server_context.h"
+#include "server/monitor/watchdog.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 
 namespace intrawarp::server {
 

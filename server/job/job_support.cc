@@ -8,6 +8,10 @@
 #include "engine/schedule/unreachable.h"
 #include "server/base/names.h"
 #include "server/base/wire.h"
+#include "server/context/limits.h"
+#include "server/device/device_set.h"
+#include "server/monitor/metrics.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 namespace {
@@ -44,18 +48,6 @@ absl::Status SubmitJob(DeviceContext& context, Job job) {
   if (IsUnreachable(submitted)) return Unreachable(context, submitted);
   if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
   return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
-}
-
-absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
-  job.owner = &stream;
-  job.party = stream.caller().name;
-  job.deadline = stream.job_deadline();
-  const auto cancel = [&jobs = context.jobs, &stream] { jobs.Cancel(&stream); };
-  if (!stream.set_on_cancel(cancel)) return stream.control().CancelStatus();
-  const absl::Status submitted = SubmitJob(context, std::move(job));
-  // The call may have ended, or its operation have been cancelled, before the queue knew the job.
-  if (submitted.ok() && (stream.control().detached() ? stream.control().cancelled() : stream.closed())) cancel();
-  return submitted;
 }
 
 absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share) {

@@ -4,19 +4,19 @@
 #define INTRAWARP_SERVER_JOB_JOB_SUPPORT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/device/device.h"
+#include "engine/device/pinned_pool.h"
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/scheduler.h"
 #include "server/context/server_context.h"
-#include "server/rpc/job_stream.h"
-#include "server/store/transform_store.h"
+#include "server/ledger/ledger.h"
 
 namespace intrawarp::server {
 
@@ -29,9 +29,8 @@ absl::Status Stopping(const Device& device, const absl::Status& status);
 // dropped without being run. A job that is judged only later, or loses its time in the queue, is told
 // DEADLINE_UNREACHABLE by its `run`.
 absl::Status SubmitJob(DeviceContext& context, Job job);
-// The same for a job of a stream's, which ends with the call, also while it waits or is held. Its party is the caller,
-// its deadline is JobStream::job_deadline(). CANCELLED or DEADLINE_EXCEEDED when the call has ended.
-absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
+// A place for a transform that is made, and room for `bytes` of device memory that it will hold.
+using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<Grant>>(int64_t bytes)>;
 
 // Ledger::Admit, with the refusal counted in the metrics.
 absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share = Share::kCommon);

@@ -23,6 +23,7 @@
 #include "engine/schedule/job_record.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/error.pb.h"
+#include "server/base/version.h"
 #include "server/monitor/watchdog.h"
 
 namespace intrawarp::server {
@@ -47,13 +48,6 @@ enum class Stall { kRead, kWrite };
 // credentials.
 enum class AccessFile { kTls, kTokens, kIdentities };
 const char* NameOf(AccessFile file);
-
-struct BuildInfo {
-  std::string version;
-  std::string revision;
-  std::string cuda;  // "none" in a build without
-  std::string grpc;
-};
 
 // An RPC method as the labels of grpc_server_* name it.
 struct RpcMethod {

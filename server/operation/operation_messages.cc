@@ -8,6 +8,7 @@
 
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "server/base/seams.h"
 
 namespace intrawarp::server {
 namespace {

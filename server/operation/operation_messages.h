@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "server/base/seams.h"
 #include "server/operation/operation_table.h"
 
 namespace intrawarp::server {

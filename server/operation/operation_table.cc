@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "engine/base/status_macros.h"
+#include "server/base/seams.h"
 #include "server/status/errors.h"
 #include "server/store/request_table.h"
 

@@ -27,6 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "google/rpc/status.pb.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
 #include "server/store/resident_store.h"

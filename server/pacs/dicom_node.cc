@@ -20,6 +20,7 @@
 #include "server/identity/tls_files.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/dicomweb_source.h"
 #include "server/pacs/dimse_source.h"
 

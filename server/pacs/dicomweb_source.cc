@@ -10,6 +10,8 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/file_meta.h"
+#include "server/context/limits.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
 

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "server/monitor/log.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 #include "io/digest.h"
+#include "server/context/limits.h"
 
 namespace intrawarp::server {
 namespace {

@@ -41,6 +41,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/pacs/peers.h"
+#include "server/status/errors.h"
 
 namespace intrawarp::server {
 

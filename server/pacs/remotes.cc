@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
+#include "server/context/limits.h"
 #include "server/dimse/pdu.h"
 #include "server/pacs/dicomweb_remote.h"
 

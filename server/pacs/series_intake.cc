@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "server/context/limits.h"
 #include "server/dimse/pdu.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/instance_file.h"
 
 namespace intrawarp::server {

@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "server/monitor/log.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/instance_file.h"
 #include "server/pacs/put_volume.h"
 
@@ -288,8 +289,7 @@ void StorageScp::Reap(bool all) {
 
 void StorageScp::Refuse(const std::string& address, const absl::Status& why) {
   Log(Severity::kWarning, "dicom_association_refused", {{"address", address}, {"cause", std::string(why.message())}});
-  audit_.AppendRefusal({"dicom.Associate", "", address},
-                       grpc::Status(static_cast<grpc::StatusCode>(why.code()), std::string(why.message())));
+  audit_.AppendRefusal({"dicom.Associate", "", address}, {CodeName(static_cast<int>(why.code())), ""});
 }
 
 absl::StatusOr<const DicomPeer*> StorageScp::Admit(const dimse::AssociateRequest& request, const std::string& address,

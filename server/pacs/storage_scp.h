@@ -32,6 +32,7 @@
 #include "io/dicom/dicom.h"
 #include "server/base/tcp_listener.h"
 #include "server/dimse/association.h"
+#include "server/job/job_support.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/schedule/copy_lane.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 
 namespace intrawarp::server {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "server/device/device_set.h"
+
 namespace intrawarp::server {
 namespace {
 

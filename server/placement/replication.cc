@@ -8,6 +8,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/base/worker_pool.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/device_transfer.h"
 #include "server/store/residency.h"

@@ -18,6 +18,9 @@
 #include "server/context/server_context.h"
 #include "server/ledger/ledger.h"
 #include "server/placement/placement.h"
+#include "server/store/matrix_store.h"
+#include "server/store/transform_store.h"
+#include "server/store/volume_store.h"
 
 namespace intrawarp::server {
 

@@ -20,13 +20,11 @@
 #include "server/bulk/bulk_stream.h"
 #include "server/bulk/field_request.h"
 #include "server/job/job_control.h"
+#include "server/job/job_support.h"
 #include "server/ledger/ledger.h"
 #include "server/store/volume_store.h"
 
 namespace intrawarp::server {
-
-// A place for the transform, and room for `bytes` of device memory that it will hold.
-using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<Grant>>(int64_t bytes)>;
 
 // A field that goes to the client while the result is assessed: as a stream that is evaluated on its way (`stream`), or
 // from memory for all of its bytes (the other functions), which is sooner.

@@ -13,7 +13,9 @@
 #include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/registration/stage_messages.h"
+#include "server/store/find_object.h"
 #include "server/trail/audit_trail.h"
+#include "server/transform/transform_messages.h"
 
 namespace intrawarp::server {
 namespace {
@@ -188,18 +190,6 @@ absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Statu
   if (name == "stages") return Renamed(status, absl::StrCat("options.", WithMethod(options, path)));
   const bool is_option = v1::RegistrationOptions::descriptor()->FindFieldByName(name) != nullptr;
   return is_option ? Within("options", status) : status;
-}
-
-absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
-                                                               absl::string_view field, const Identity& caller) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseVolumeName(name, field));
-  return volumes.Find(id, caller);
-}
-
-absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from) {
-  INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, AffineMapFromProto(from));
-  if (IsSingular(map)) return InvalidField("values", "the map is singular");
-  return map;
 }
 
 void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit) {

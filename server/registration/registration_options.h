@@ -76,13 +76,6 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
 // An error of ResolveOptions or of the engine about a registration with its field's path in the request.
 absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Status& status);
 
-// "volumes/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.
-absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
-                                                               absl::string_view field, const Identity& caller);
-
-// As AffineMapFromProto; the error names "values" for a map that has no inverse in practice, too.
-absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from);
-
 // The masks and the start of a plan, which `options` asked for.
 void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit);
 

@@ -9,8 +9,8 @@
 #include "server/base/wire.h"
 #include "server/job/job_support.h"
 #include "server/registration/stage_messages.h"
-#include "server/service/transform_service.h"
 #include "server/status/errors.h"
+#include "server/transform/transform_messages.h"
 
 namespace intrawarp::server {
 namespace {

@@ -20,6 +20,7 @@
 #include "server/base/worker_pool.h"
 #include "server/bulk/staging_memory.h"
 #include "server/bulk/upload_kind.h"
+#include "server/context/limits.h"
 #include "server/monitor/log.h"
 #include "server/placement/replication.h"
 #include "server/restore/upload_header.h"

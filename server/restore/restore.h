@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/context/server_context.h"
-#include "server/registration/registration_job.h"
+#include "server/job/job_support.h"
 #include "server/store/residency.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/seams.h"
+#include "server/context/limits.h"
 #include "server/identity/method_roles.h"
 #include "server/monitor/log.h"
 #include "server/rpc/tls_credentials.h"

@@ -22,10 +22,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
 #include "server/identity/identity_source.h"
 #include "server/identity/tls_files.h"
+#include "server/job/job_support.h"
 #include "server/monitor/metrics.h"
 
 namespace intrawarp::server {

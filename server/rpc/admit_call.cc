@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/admit_call.h"
 
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
+#include "server/monitor/metrics.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/rpc/grpc_status.h"
 #include "server/status/errors.h"
 #include "server/trail/audit_trail.h"
 

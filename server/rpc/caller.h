@@ -29,6 +29,10 @@ const std::string& TraceOf(const grpc::ServerContextBase& call);
 // Notes the trace, for the call's audit, too. Without effect for a context that CallContexts has not made.
 void SetTrace(grpc::ServerContextBase& call, std::string trace_id);
 
+// The audit of a call, from the context that every handler gets; of a context that the server has not made, one that
+// records nothing. It outlives the context where it must.
+std::shared_ptr<CallAudit> AuditOf(const grpc::ServerContextBase& call);
+
 // Makes the contexts of a server's calls. It owns them: a call that ends before its handler ran never gives its context
 // back. Thread-safe.
 class CallContexts final : public grpc::ContextAllocator {

@@ -15,17 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/chunk.h"
+#include "server/bulk/received_chunk.h"
 
 namespace intrawarp::server {
 
 using wire::DecodeChunk;
 using wire::EncodeChunk;
-using wire::ReceivedChunk;
-
-// wire::CheckPlace, with the reason CHUNK_OUT_OF_ORDER.
-absl::Status ValidatePlace(const ReceivedChunk& chunk, const wire::ExpectedChunk& expected);
-// wire::CopyChunk, with the reason CHUNK_CHECKSUM.
-absl::Status CopyPayload(const ReceivedChunk& chunk, void* to, int64_t from = 0);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "server/context/limits.h"
 #include "server/rpc/receive_bound.h"
 
 namespace intrawarp::server {

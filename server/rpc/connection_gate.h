@@ -40,6 +40,7 @@
 #include "server/base/fair_places.h"
 #include "server/base/peer_address.h"
 #include "server/base/tcp_listener.h"
+#include "server/job/job_support.h"
 #include "server/monitor/metrics.h"
 
 namespace intrawarp::server {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/context/limits.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
@@ -188,6 +189,18 @@ void JobStream::OnDone() {
   }
   if (undo) undo();
   CallReactor::OnDone();  // may delete this
+}
+
+absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
+  job.owner = &stream;
+  job.party = stream.caller().name;
+  job.deadline = stream.job_deadline();
+  const auto cancel = [&jobs = context.jobs, &stream] { jobs.Cancel(&stream); };
+  if (!stream.set_on_cancel(cancel)) return stream.control().CancelStatus();
+  const absl::Status submitted = SubmitJob(context, std::move(job));
+  // The call may have ended, or its operation have been cancelled, before the queue knew the job.
+  if (submitted.ok() && (stream.control().detached() ? stream.control().cancelled() : stream.closed())) cancel();
+  return submitted;
 }
 
 }  // namespace intrawarp::server

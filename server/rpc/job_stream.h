@@ -17,8 +17,10 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "engine/schedule/scheduler.h"
 #include "server/context/server_context.h"
 #include "server/job/job_control.h"
+#include "server/job/job_support.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/response_queue.h"
 #include "server/trail/audit_trail.h"
@@ -97,6 +99,11 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   std::function<void()> undo_;
   std::function<void()> on_cancel_;
 };
+
+// SubmitJob (job_support.h) for a job of a stream's, which ends with the call, also while it waits or is held. Its
+// party is the caller, its deadline is JobStream::job_deadline(). CANCELLED or DEADLINE_EXCEEDED when the call has
+// ended.
+absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
 
 }  // namespace intrawarp::server
 

@@ -2,6 +2,8 @@
 #include "server/rpc/message_rate.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/base/seams.h"
+#include "server/monitor/metrics.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

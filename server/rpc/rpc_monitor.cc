@@ -24,6 +24,7 @@
 #include "server/identity/method_roles.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/rpc/refused_call.h"
 #include "server/status/errors.h"
 
@@ -306,7 +307,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       Handled(record.ok() ? status : ToGrpcStatus(Unrecorded()));
       methods.Proceed();  // may end the call, and this
     };
-    AuditOf(context_)->Close(Audited(), status, std::chrono::steady_clock::now() - begin_, synced);
+    AuditOf(context_)->Close(Audited(), OutcomeOf(status), std::chrono::steady_clock::now() - begin_, synced);
   }
   // Of a caller that the server knows, once the record is synced; strangers get no such work for nothing.
   void EndRefused(grpc::experimental::InterceptorBatchMethods& methods, const grpc::Status& status) {
@@ -314,8 +315,8 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       Handled(status);
       methods.Proceed();  // may end the call, and this
     };
-    if (!caller_.name.empty()) return monitor_.audit_.AppendRefusal(Audited(), status, end);
-    monitor_.audit_.AppendRefusal(Audited(), status);
+    if (!caller_.name.empty()) return monitor_.audit_.AppendRefusal(Audited(), OutcomeOf(status), end);
+    monitor_.audit_.AppendRefusal(Audited(), OutcomeOf(status));
     end(absl::OkStatus());
   }
   void Received(void* message) {

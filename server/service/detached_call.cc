@@ -65,7 +65,7 @@ void Acknowledge(ServerContext& context, std::shared_ptr<JobStream> stream, std:
 
 void EndOperation(JobStream& stream, OperationWork& work, const absl::Status& status, std::vector<std::string> results,
                   std::chrono::nanoseconds elapsed) {
-  stream.audit().Close({"operation", stream.caller().name, ""}, ToGrpcStatus(status), elapsed,
+  stream.audit().Close({"operation", stream.caller().name, ""}, OutcomeOf(ToGrpcStatus(status)), elapsed,
                        [](const absl::Status&) {});
   status.ok() ? work.Done(std::move(results)) : work.Failed(status);
 }

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/base/worker_pool.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/rpc/chunk_codec.h"

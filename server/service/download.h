@@ -49,16 +49,6 @@ class Etag {
 // [0, total_bytes].
 absl::Status CheckResumption(int64_t offset, absl::string_view wanted, int64_t total_bytes, absl::string_view etag);
 
-// A resident object as a download sends it: all of `header` but the etag is filled.
-struct ResidentDownload {
-  v1::DownloadHeader header;
-  ResidentBytes bytes;
-  int device = 0;  // on which they lie
-  std::chrono::system_clock::time_point create_time;
-  // Of the upload; empty for what was computed here.
-  std::string digest;
-};
-
 }  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SERVICE_DOWNLOAD_H_

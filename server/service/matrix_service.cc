@@ -7,10 +7,13 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "server/base/names.h"
+#include "server/base/paging.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/service/multiply_call.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/store/durable_objects.h"
+#include "server/store/find_object.h"
 #include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {

@@ -29,6 +29,7 @@
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_request.h"
 #include "server/store/durable_objects.h"
+#include "server/store/find_object.h"
 #include "server/store/request_table.h"
 
 namespace intrawarp::server {

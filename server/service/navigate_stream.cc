@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/base/worker_pool.h"
+#include "server/context/limits.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/call_reactor.h"

@@ -14,9 +14,11 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/base/names.h"
+#include "server/base/paging.h"
 #include "server/operation/operation_messages.h"
 #include "server/operation/operation_table.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/status/errors.h"
 #include "server/trail/audit_trail.h"
 

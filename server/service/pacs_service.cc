@@ -15,6 +15,7 @@
 #include "server/operation/operation_messages.h"
 #include "server/pacs/series_query.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 #include "server/store/request_table.h"

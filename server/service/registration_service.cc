@@ -16,6 +16,8 @@
 #include "server/bulk/field_request.h"
 #include "server/bulk/field_stream.h"
 #include "server/bulk/object_content.h"
+#include "server/context/limits.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/registration/registration_job.h"
@@ -30,6 +32,7 @@
 #include "server/service/navigate_stream.h"
 #include "server/service/transform_service.h"
 #include "server/store/durable_objects.h"
+#include "server/store/find_object.h"
 #include "server/store/request_table.h"
 #include "server/transform/transform_content.h"
 

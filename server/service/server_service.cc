@@ -6,13 +6,21 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
+#include "engine/schedule/scheduler.h"
 #include "proto/convert.h"
 #include "server/base/version.h"
 #include "server/base/wire.h"
 #include "server/bulk/upload_store.h"
+#include "server/context/limits.h"
+#include "server/device/device_set.h"
+#include "server/monitor/device_probe.h"
 #include "server/monitor/log_levels.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/status/errors.h"
+#include "server/store/matrix_store.h"
+#include "server/store/transform_store.h"
+#include "server/store/volume_store.h"
 #include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {

@@ -4,7 +4,9 @@
 #define INTRAWARP_SERVER_SERVICE_SERVER_SERVICE_H_
 
 #include "intrawarp/v1/server.grpc.pb.h"
+#include "server/base/seams.h"
 #include "server/context/server_context.h"
+#include "server/identity/identity.h"
 
 namespace intrawarp::server {
 

@@ -7,7 +7,9 @@
 
 #include "engine/base/status_macros.h"
 #include "server/base/names.h"
+#include "server/base/paging.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
 #include "server/store/resident_store.h"

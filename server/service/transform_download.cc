@@ -9,12 +9,14 @@
 #include "server/bulk/device_bulk.h"
 #include "server/bulk/field_request.h"
 #include "server/bulk/field_stream.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/chunk_codec.h"
 #include "server/service/download.h"
 #include "server/service/transform_service.h"
+#include "server/store/find_object.h"
 
 namespace intrawarp::server {
 namespace {

@@ -10,14 +10,19 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/base/paging.h"
 #include "server/base/wire.h"
+#include "server/context/limits.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/caller.h"
 #include "server/service/transform_download.h"
 #include "server/store/durable_objects.h"
+#include "server/store/find_object.h"
 #include "server/trail/audit_trail.h"
+#include "server/transform/transform_messages.h"
 
 namespace intrawarp::server {
 namespace {
@@ -122,12 +127,6 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
   std::atomic<bool> cancelled_{false};
 };
 
-v1::TransformKind KindToProto(const Transform& transform) {
-  if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
-  if (transform.has_velocity()) return v1::TRANSFORM_KIND_VELOCITY;
-  return transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE;
-}
-
 using v1::TransformService;
 using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
     TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
@@ -180,30 +179,6 @@ class TransformServiceImpl final : public Service {
 
 std::unique_ptr<grpc::Service> MakeTransformService(ServerContext& context) {
   return std::make_unique<TransformServiceImpl>(context);
-}
-
-v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
-  v1::Transform to;
-  to.set_name(TransformName(from.id));
-  to.set_owner(from.owner);
-  to.set_kind(KindToProto(from.transform));
-  if (from.transform.has_control_grid()) {
-    *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
-  }
-  if (from.transform.domain()) *to.mutable_domain() = GeometryToProto(*from.transform.domain());
-  *to.mutable_affine() = AffineMapToProto(from.transform.affine());
-  to.set_resident_bytes(from.transform.resident_bytes());
-  *to.mutable_create_time() = TimestampToProto(from.create_time);
-  if (from.expiry) *to.mutable_expire_time() = TimestampToProto(from.expiry->time);
-  if (with_report && from.report) *to.mutable_report() = *from.report;
-  return to;
-}
-
-absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
-                                                                     const std::string& name, absl::string_view field,
-                                                                     const Identity& caller) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, field));
-  return transforms.Find(id, caller);
 }
 
 }  // namespace intrawarp::server

@@ -14,6 +14,8 @@
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
+#include "server/context/limits.h"
+#include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/restore/upload_header.h"

@@ -7,7 +7,9 @@
 
 #include "engine/base/status_macros.h"
 #include "server/base/names.h"
+#include "server/base/paging.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
 #include "server/store/durable_objects.h"
 #include "server/trail/audit_trail.h"
 #include "server/volume/volume_messages.h"

@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "engine/device/device.h"
+#include "engine/device/pinned_pool.h"
 #include "server/context/server_context.h"
+#include "server/ledger/ledger.h"
 
 namespace intrawarp::server {
 

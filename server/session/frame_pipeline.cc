@@ -7,9 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/crc32c.h"
+#include "server/bulk/received_chunk.h"
+#include "server/context/limits.h"
 #include "server/job/job_support.h"
 #include "server/registration/report_provenance.h"
-#include "server/rpc/chunk_codec.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

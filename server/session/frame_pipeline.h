@@ -28,12 +28,17 @@
 
 #include "absl/status/status.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/chunk.h"
 #include "server/bulk/bulk_stream.h"
 #include "server/context/server_context.h"
 #include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
 #include "server/session/shared_segment.h"
+
+namespace intrawarp::wire {
+
+class ReceivedChunk;
+
+}  // namespace intrawarp::wire
 
 namespace intrawarp::server {
 

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/validate.h"
 #include "server/base/wire.h"
+#include "server/context/limits.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

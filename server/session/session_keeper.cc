@@ -8,10 +8,10 @@
 #include "server/base/names.h"
 #include "server/monitor/log.h"
 #include "server/registration/stage_messages.h"
-#include "server/service/transform_service.h"
 #include "server/session/navigate_session.h"
 #include "server/store/transform_store.h"
 #include "server/transform/transform_content.h"
+#include "server/transform/transform_messages.h"
 
 namespace intrawarp::server {
 namespace {

@@ -11,8 +11,10 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/base/wire.h"
+#include "server/context/limits.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
+#include "server/store/find_object.h"
 #include "server/store/request_table.h"
 
 namespace intrawarp::server {

@@ -24,7 +24,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/base/seams.h"
 #include "server/job/job_support.h"
+#include "server/monitor/metrics.h"
 
 namespace intrawarp::server {
 namespace {

@@ -31,6 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/fair_places.h"
+#include "server/base/seams.h"
 #include "server/base/tcp_listener.h"
 #include "server/context/server_context.h"
 #include "server/session/shared_segment.h"

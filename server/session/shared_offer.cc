@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/context/limits.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
 #include "server/status/errors.h"

@@ -45,10 +45,4 @@ DeviceBytes WireBytes(const ConstCsrView& matrix) {
           {matrix.values, matrix.entries * BytesPerValue(matrix.type)}};
 }
 
-absl::StatusOr<std::shared_ptr<const StoredMatrix>> FindMatrix(const MatrixStore& matrices, const std::string& name,
-                                                               absl::string_view field, const Identity& caller) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, field));
-  return matrices.Find(id, caller);
-}
-
 }  // namespace intrawarp::server

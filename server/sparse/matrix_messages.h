@@ -27,10 +27,6 @@ int64_t MatrixResidentBytes(int64_t rows, int64_t entries, ValueType type);
 // The three arrays of a matrix in the order of the wire.
 DeviceBytes WireBytes(const ConstCsrView& matrix);
 
-// The matrix that a request names; errors begin with `field`.
-absl::StatusOr<std::shared_ptr<const StoredMatrix>> FindMatrix(const MatrixStore& matrices, const std::string& name,
-                                                               absl::string_view field, const Identity& caller);
-
 }  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SPARSE_MATRIX_MESSAGES_H_

@@ -11,7 +11,9 @@
 #include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/bulk/upload_kind.h"
+#include "server/context/limits.h"
 #include "server/sparse/matrix_messages.h"
+#include "server/store/find_object.h"
 
 namespace intrawarp::server {
 namespace {

@@ -7,7 +7,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/sparse/csr.h"
 #include "io/digest.h"
+#include "server/context/limits.h"
 #include "server/sparse/matrix_messages.h"
+#include "server/store/find_object.h"
 
 namespace intrawarp::server {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/bulk/resident_download.h"
 #include "server/bulk/upload_kind.h"
-#include "server/service/download.h"
 
 namespace intrawarp::server {
 

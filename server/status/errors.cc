@@ -214,10 +214,4 @@ google::rpc::Status ToRpcStatusProto(const absl::Status& status) {
   return to;
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      ToRpcStatusProto(status).SerializeAsString());
-}
-
 }  // namespace intrawarp::server

@@ -3,11 +3,10 @@
 //
 // Errors inside the server are absl::Status. Their payloads carry the facts: the field at fault
 // (engine/base/field_error.h), the reason with its metadata (WithReason), the resource (ResourceError).
-// ToRpcStatusProto makes the typed details of a google.rpc.Status from them; nothing reads messages. Pure functions.
+// ToRpcStatusProto makes the typed details of a google.rpc.Status from them; nothing reads messages. No gRPC here:
+// server/rpc/grpc_status.h makes what the transport sends. Pure functions.
 #ifndef INTRAWARP_SERVER_STATUS_ERRORS_H_
 #define INTRAWARP_SERVER_STATUS_ERRORS_H_
-
-#include <grpcpp/support/status.h>
 
 #include <cstdint>
 #include <map>
@@ -52,8 +51,6 @@ absl::Status ExceedsCapacity(absl::string_view resource, int64_t asked, int64_t 
 // The status with its details: ErrorInfo always, BadRequest for an error with a field, ResourceInfo for one with a
 // resource, RetryInfo for the reasons that pass by waiting.
 google::rpc::Status ToRpcStatusProto(const absl::Status& status);
-// The same for the trailers of an RPC: error_details is the serialized google.rpc.Status.
-grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace intrawarp::server
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "server/context/limits.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

@@ -24,12 +24,16 @@
 #include "absl/types/span.h"
 #include "engine/base/status_macros.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/base/worker_pool.h"
 #include "server/identity/identity.h"
 #include "server/state/state_store.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
+
+struct DeviceContext;
+struct StoredVolume;
 
 // How an object can be made again: its upload header and payload, and the answer of what computed it.
 struct ObjectOrigin {
@@ -49,6 +53,14 @@ class DurableObjects {
 
   // Opens the state directory. Once, before the first call. `files` outlives it. The errors of StateStore::Open.
   absl::Status Open(state::FileLayer& files, const std::string& directory, const Seams& seams);
+  // Makes the voxels of a kept volume again on a device; the making of objects is above the stores. Once, before the
+  // first call that could load a volume.
+  using ReloadFn = std::function<absl::StatusOr<std::shared_ptr<const StoredVolume>>(DeviceContext& to,
+                                                                                     const StoredVolume& spooled)>;
+  void set_reload(ReloadFn reload) { reload_ = std::move(reload); }
+  absl::StatusOr<std::shared_ptr<const StoredVolume>> reload(DeviceContext& to, const StoredVolume& spooled) const {
+    return reload_(to, spooled);
+  }
   bool enabled() const { return state_ != nullptr; }
   // Only when enabled.
   state::StateStore& state() { return *state_; }
@@ -164,6 +176,7 @@ class DurableObjects {
 
   std::unique_ptr<state::StateStore> state_;
   Seams seams_;
+  ReloadFn reload_;
   std::chrono::steady_clock::time_point opened_;  // at the start_time of state_
   std::atomic<std::chrono::steady_clock::time_point> time_written_;
   bool is_shut_down_ = false;

@@ -9,7 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "server/context/server_context.h"
 #include "server/monitor/log.h"
-#include "server/restore/restore.h"
+#include "server/monitor/metrics.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 
@@ -89,7 +89,7 @@ absl::StatusOr<Pointer> PutInPlace(DeviceContext& to, const StoredVolume& spoole
 // room is queued again behind the others, so it delays each by one pause at most.
 void Load(DeviceContext& to, const Pointer& spooled, Clock::time_point begin, Clock::time_point not_before) {
   std::this_thread::sleep_until(not_before);
-  const absl::StatusOr<Pointer> made = MakeKeptVolume(to, *spooled);
+  const absl::StatusOr<Pointer> made = to.durable.reload(to, *spooled);
   const Clock::time_point now = Clock::now();
   if (absl::IsResourceExhausted(made.status()) && now < begin + kPatience) {
     return to.durable.RunLoad([&to, spooled, begin, now] { Load(to, spooled, begin, now + kPause); });

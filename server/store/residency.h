@@ -67,9 +67,9 @@ class Residency {
 bool HasVoxels(const StoredVolume& volume);
 
 // A form of the volume with its voxels: the one that is there, at once, or one that is loaded to `to`, later, on
-// another thread. RESOURCE_NOT_FOUND when it was deleted meanwhile; OBJECT_DAMAGED for a payload that does not have its
-// digest, after which the volume is lost; those of Ledger::Admit once there was no room for two seconds; those of the
-// device.
+// another thread, by the context's DurableObjects::reload. RESOURCE_NOT_FOUND when it was deleted meanwhile;
+// OBJECT_DAMAGED for a payload that does not have its digest, after which the volume is lost; those of Ledger::Admit
+// once there was no room for two seconds; those of the device.
 void LoadVolume(DeviceContext& to, const std::shared_ptr<const StoredVolume>& volume, Residency::DoneFn done);
 
 // The memory of volumes on the device that EvictVolumes could take now.

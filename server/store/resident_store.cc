@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/store/resident_store.h"
 
+#include "server/base/seams.h"
+
 namespace intrawarp::server {
 
 std::optional<Expiry> ExpiryAfter(const Seams& seams, std::optional<std::chrono::nanoseconds> ttl) {

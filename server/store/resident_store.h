@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
 #include "server/status/errors.h"

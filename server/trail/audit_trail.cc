@@ -12,8 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "server/base/peer_address.h"
 #include "server/monitor/log.h"
 #include "server/status/errors.h"
@@ -102,29 +100,19 @@ std::string NetworkIn(const std::string& peer) {
   return address ? NetworkOf(*address) : peer;
 }
 
-audit::AuditRecord RecordOf(const AuditedCall& call, const grpc::Status& status) {
+audit::AuditRecord RecordOf(const AuditedCall& call, const AuditedOutcome& outcome) {
   audit::AuditRecord record;
   record.action = call.method;
   record.who = call.who;
   record.peer = call.peer;
-  record.outcome = CodeName(status.error_code());
-  record.reason = ErrorReasonIn(status);
+  record.outcome = outcome.code;
+  record.reason = outcome.reason;
   return record;
 }
 
 }  // namespace
 
 std::string CodeName(int code) { return std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))); }
-
-std::string ErrorReasonIn(const grpc::Status& status) {
-  google::rpc::Status details;
-  google::rpc::ErrorInfo info;
-  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) return "";
-  for (const auto& detail : details.details()) {
-    if (detail.UnpackTo(&info)) return info.reason();
-  }
-  return "";
-}
 
 bool IsExport(absl::string_view method) { return std::binary_search(kExports.begin(), kExports.end(), method); }
 
@@ -175,13 +163,13 @@ void AuditTrail::Append(audit::AuditRecord record, audit::AuditLog::DoneFn done)
   log_->Append(std::move(record), std::move(done));
 }
 
-void AuditTrail::AppendRefusal(const AuditedCall& call, const grpc::Status& status, audit::AuditLog::DoneFn done) {
+void AuditTrail::AppendRefusal(const AuditedCall& call, const AuditedOutcome& outcome, audit::AuditLog::DoneFn done) {
   bool is_recorded = log_ != nullptr;
   if (is_recorded) {
     std::lock_guard<std::mutex> lock(mutex_);
     is_recorded = TakeRefusal(call.who.empty() ? Source("", NetworkIn(call.peer)) : Source(call.who, ""));
   }
-  if (is_recorded) return Append(RecordOf(call, status), std::move(done));
+  if (is_recorded) return Append(RecordOf(call, outcome), std::move(done));
   if (done) done(absl::OkStatus());
 }
 
@@ -285,8 +273,8 @@ void CallAudit::Report(const v1::Report& report) {
   record_.quality = QualityText(report);
 }
 
-audit::AuditRecord CallAudit::NewRecord(const AuditedCall& call, const grpc::Status& status) {
-  audit::AuditRecord record = RecordOf(call, status);
+audit::AuditRecord CallAudit::NewRecord(const AuditedCall& call, const AuditedOutcome& outcome) {
+  audit::AuditRecord record = RecordOf(call, outcome);
   std::lock_guard<std::mutex> lock(mutex_);
   record.digests = record_.digests;
   record.names = record_.names;
@@ -303,15 +291,15 @@ void CallAudit::Begin(const AuditedCall& call, audit::AuditLog::DoneFn done) {
     std::lock_guard<std::mutex> lock(mutex_);
     record_.notes.emplace_back("call", trail_->NewCallId());
   }
-  audit::AuditRecord record = NewRecord(call, grpc::Status::OK);
+  audit::AuditRecord record = NewRecord(call, AuditedOutcome());
   record.outcome = audit::kBegun;
   trail_->Append(std::move(record), std::move(done));
 }
 
-void CallAudit::Close(const AuditedCall& call, const grpc::Status& status, std::chrono::nanoseconds elapsed,
+void CallAudit::Close(const AuditedCall& call, const AuditedOutcome& outcome, std::chrono::nanoseconds elapsed,
                       audit::AuditLog::DoneFn done) {
   if (trail_ == nullptr) return done(absl::OkStatus());
-  audit::AuditRecord record = NewRecord(call, status);
+  audit::AuditRecord record = NewRecord(call, outcome);
   record.milliseconds = Milliseconds(elapsed);
   trail_->Append(std::move(record), std::move(done));
 }

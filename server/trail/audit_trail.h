@@ -6,11 +6,11 @@
 // that streams content to its client has another one, which is synced before the first of it is sent. A server whose
 // log cannot be written refuses new calls of these kinds (AUDIT_UNAVAILABLE); the frames of open sessions go on.
 //
+// No gRPC here: server/rpc/caller.h knows the CallAudit of a call.
+//
 // Thread safety: safe for concurrent use after Open.
 #ifndef INTRAWARP_SERVER_TRAIL_AUDIT_TRAIL_H_
 #define INTRAWARP_SERVER_TRAIL_AUDIT_TRAIL_H_
-
-#include <grpcpp/server_context.h>
 
 #include <chrono>
 #include <cstddef>
@@ -28,6 +28,7 @@
 #include "intrawarp/v1/registration.pb.h"
 #include "server/audit/audit_log.h"
 #include "server/base/names.h"
+#include "server/base/seams.h"
 
 namespace intrawarp::server {
 
@@ -42,14 +43,17 @@ absl::Status Unrecorded();
 
 // A status code by its name ("OK", "NOT_FOUND").
 std::string CodeName(int code);
-// The reason in the ErrorInfo of a status; empty without one.
-std::string ErrorReasonIn(const grpc::Status& status);
-
 // Who calls what.
 struct AuditedCall {
   std::string method;
   std::string who;
   std::string peer;
+};
+
+// How a call ended.
+struct AuditedOutcome {
+  std::string code = "OK";  // CodeName
+  std::string reason;       // of the status' ErrorInfo; empty without one
 };
 
 class AuditTrail {
@@ -74,7 +78,7 @@ class AuditTrail {
   // records a minute, kScarceRefusals once all strangers together have kStrangerRefusals, and an identity has
   // kKnownRefusals; a record a minute, and one at the end, tells of each how many more there were.
   // `done` as of Append; within this call for one that has no record.
-  void AppendRefusal(const AuditedCall& call, const grpc::Status& status, audit::AuditLog::DoneFn done = nullptr);
+  void AppendRefusal(const AuditedCall& call, const AuditedOutcome& outcome, audit::AuditLog::DoneFn done = nullptr);
   // A name for a call in its records.
   std::string NewCallId() const { return RandomId(seams_); }
   // The text that stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
@@ -142,7 +146,7 @@ class CallAudit {
   // Writes the record that the call has begun to send content. Once, before Close.
   void Begin(const AuditedCall& call, audit::AuditLog::DoneFn done);
   // Writes the record of the call. Once.
-  void Close(const AuditedCall& call, const grpc::Status& status, std::chrono::nanoseconds elapsed,
+  void Close(const AuditedCall& call, const AuditedOutcome& outcome, std::chrono::nanoseconds elapsed,
              audit::AuditLog::DoneFn done);
 
   // Writes the record of an answered frame of the session "sessions/{id}". A frame that is OK has a report.
@@ -150,16 +154,12 @@ class CallAudit {
 
  private:
   // With what the call has told so far.
-  audit::AuditRecord NewRecord(const AuditedCall& call, const grpc::Status& status);
+  audit::AuditRecord NewRecord(const AuditedCall& call, const AuditedOutcome& outcome);
 
   AuditTrail* const trail_;
   std::mutex mutex_;
   audit::AuditRecord record_;
 };
-
-// The audit of a call, from the context that every handler gets; of a context that the server has not made, one that
-// records nothing. It outlives the context where it must.
-std::shared_ptr<CallAudit> AuditOf(const grpc::ServerContextBase& call);
 
 }  // namespace intrawarp::server
 

@@ -12,8 +12,7 @@
 #include "server/base/wire.h"
 #include "server/bulk/field_request.h"
 #include "server/job/job_support.h"
-#include "server/registration/registration_options.h"
-#include "server/service/transform_service.h"
+#include "server/transform/transform_messages.h"
 
 namespace intrawarp::server {
 namespace {

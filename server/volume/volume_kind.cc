@@ -14,6 +14,7 @@
 #include "io/dicom/dicom.h"
 #include "io/digest.h"
 #include "server/base/wire.h"
+#include "server/context/limits.h"
 #include "server/device/device_set.h"
 #include "server/volume/volume_messages.h"
 

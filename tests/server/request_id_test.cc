@@ -8,6 +8,7 @@
 
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
+#include "server/store/request_table.h"
 #include "tests/server/deformed_pair.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"

@@ -340,7 +340,7 @@ TEST(AuditTrailTest, DigestsOfPatientsTakeTheLogsKey) {
     ASSERT_TRUE(trail.Open(state::PosixFiles(), std::move(options), {}).ok());
     CallAudit call(&trail);
     for (const char* role : {"study_uid", "patient_id", "patient_name", "accession_number"}) call.Name(role, "4711");
-    call.Close({"search", "", ""}, grpc::Status::OK, std::chrono::nanoseconds(0), [](const absl::Status&) {});
+    call.Close({"search", "", ""}, AuditedOutcome(), std::chrono::nanoseconds(0), [](const absl::Status&) {});
     trail.Close();
     std::ifstream file(folder + "/audit-00000001.log");
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -405,7 +405,7 @@ class RefusalsTest : public testing::Test {
     ASSERT_TRUE(trail_.Open(disk_, options, {}).ok());
   }
   void Refuse(const std::string& who, const std::string& peer, int times) {
-    for (int i = 0; i < times; ++i) trail_.AppendRefusal({"a/method", who, peer}, {grpc::UNAUTHENTICATED, ""});
+    for (int i = 0; i < times; ++i) trail_.AppendRefusal({"a/method", who, peer}, {"UNAUTHENTICATED", ""});
   }
   static std::string StrangerOf(int network) {
     return absl::StrCat("ipv4:10.0.", network / 250, ".", network % 250, ":1");

@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "google/rpc/error_details.pb.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::server {
 namespace {
@@ -34,29 +33,6 @@ TEST(Names, RoundTripAndRefusal) {
     EXPECT_EQ(FieldOf(id.status()), "fixed") << name;
   }
   EXPECT_EQ(ParseTransformName("volumes/a", "name").status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(RandomId, ComesFromTheSeam) {
-  Seams seams = SystemSeams();
-  EXPECT_TRUE(IsValidId(RandomId(seams)));
-  EXPECT_NE(RandomId(seams), RandomId(seams));
-  uint32_t next = 0xab;
-  seams.random = [&next] { return next++; };
-  EXPECT_EQ(RandomId(seams), "000000ab000000ac");
-}
-
-TEST(Pages, SizesAndTokens) {
-  EXPECT_EQ(*PageSize(0), 100);
-  EXPECT_EQ(*PageSize(7), 7);
-  EXPECT_EQ(*PageSize(5000), 1000);
-  EXPECT_EQ(FieldOf(PageSize(-1).status()), "page_size");
-  EXPECT_EQ(*ParsePageToken("volumes", ""), "");
-  const std::string token = PageToken("volumes", "liver.1");
-  EXPECT_EQ(token.find("liver"), std::string::npos);
-  EXPECT_EQ(*ParsePageToken("volumes", token), "liver.1");
-  for (const std::string& bad : {std::string("liver.1"), token.substr(1), token + "A", PageToken("transforms", "a")}) {
-    EXPECT_EQ(FieldOf(ParsePageToken("volumes", bad).status()), "page_token") << bad;
-  }
 }
 
 }  // namespace

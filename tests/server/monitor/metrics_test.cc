@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/device/device_set.h"
 #include "tests/server/promtool.h"
 
 namespace intrawarp::server {

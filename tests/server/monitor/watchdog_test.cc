@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "engine/schedule/scheduler.h"
+
 namespace intrawarp::server {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/base/seams.h"
 #include "server/operation/operation_messages.h"
 #include "server/store/request_table.h"
 

@@ -18,6 +18,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "io/dicom/file_meta.h"
+#include "server/context/limits.h"
+#include "server/monitor/metrics.h"
 #include "server/pacs/dicomweb_remote.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/dicomweb/http_peer.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/context/limits.h"
 #include "server/pacs/storage_scp.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/io_test.h"

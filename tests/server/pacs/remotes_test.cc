@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/dicom/dicom.h"
+#include "server/context/limits.h"
 #include "server/pacs/dicom_text.h"
 #include "server/pacs/running_moves.h"
 #include "server/pacs/search_rate.h"

@@ -19,6 +19,7 @@
 #include "intrawarp/v1/pacs.grpc.pb.h"
 #include "io/dicom/dicom.h"
 #include "io/grid_files.h"
+#include "server/status/errors.h"
 #include "tests/io/dicomweb/orthanc_archive.h"
 #include "tests/server/identity/certificates.h"
 #include "tests/server/pacs/fake_archive.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/bulk/received_chunk.h"
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"

@@ -7,8 +7,12 @@
 
 #include "engine/device/device.h"
 #include "engine/image/pyramid.h"
+#include "engine/schedule/copy_lane.h"
 #include "server/base/version.h"
 #include "server/base/worker_pool.h"
+#include "server/monitor/device_probe.h"
+#include "server/monitor/metrics.h"
+#include "server/monitor/watchdog.h"
 #include "tests/server/simulation/frames.h"
 
 namespace intrawarp::server {
