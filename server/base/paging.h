@@ -16,7 +16,7 @@ absl::StatusOr<int> PageSize(int32_t page_size);
 // An opaque page token, which names the id that a page ended with; the object need not exist any more. A token is bound
 // to its collection ("volumes").
 std::string PageToken(absl::string_view collection, absl::string_view last_id);
-// The id in a token; "" for no token. The error names "page_token" for a string that is no token of the collection.
+// The id in a token; "" for no token. The error names "page_token" for a string that is not a token of the collection.
 absl::StatusOr<std::string> ParsePageToken(absl::string_view collection, absl::string_view token);
 
 }  // namespace intrawarp::server

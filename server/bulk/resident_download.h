@@ -17,7 +17,7 @@ struct ResidentDownload {
   ResidentBytes bytes;
   int device = 0;  // on which they lie
   std::chrono::system_clock::time_point create_time;
-  // Of the upload; empty for what was computed here.
+  // The digest of the upload; empty for what was computed here.
   std::string digest;
 };
 

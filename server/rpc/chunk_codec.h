@@ -24,7 +24,7 @@ using wire::EncodeChunk;
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
-// INVALID_ARGUMENT when the bytes are no such message.
+// INVALID_ARGUMENT when the bytes are not such a message.
 absl::Status ParseInto(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 template <typename T>
 absl::StatusOr<T> ParseMessage(const grpc::ByteBuffer& buffer) {

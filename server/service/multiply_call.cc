@@ -108,7 +108,7 @@ struct MultiplyCall {
   ProductTask task;
   MultiplyEstimate estimate;
   ProductMemory memory;
-  // Of the product, from kPattern on.
+  // The shape of the product, from kPattern on.
   v1::SparseMatrixShape shape;
   // While it is downloaded.
   DeviceBytes on_device;

@@ -364,7 +364,7 @@ void Tell(RegisterCall& call, const Progress& progress) {
   call.stream->SendProgress(SerializeMessage(response));
 }
 
-// Whose images are on the device.
+// The images of the call are on the device.
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   call->input = MakeRegistrationInput(call->plan, call->fixed->image, call->moving->image);
   const Device& device = call->device->device;

@@ -42,7 +42,7 @@ class InputPrint {
   static InputPrint None() { return InputPrint(std::string(kBytes, '\0')); }
   // The name belongs to no object.
   static InputPrint Gone() { return InputPrint(std::string(kBytes, '\xff')); }
-  // Of something outside of the server.
+  // The print of something outside of the server.
   static InputPrint OfText(absl::string_view text);
 
   // An upload is told by its digest. What was computed here has none, and is told by its name and when it was made.
