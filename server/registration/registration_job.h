@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/quality/quality.h"
+#include "engine/registration/assess.h"
 #include "engine/registration/registration.h"
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
@@ -38,21 +39,6 @@ struct FieldOutput {
   std::function<void(const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes)> send;
   // More bytes are there.
   AdvanceFn advanced;
-};
-
-// How closely a result is looked at (residual_probe.h).
-enum class Scrutiny {
-  // A full probe before the field is sent: a deformation that it does not believe is taken out (deformation_gate.h).
-  kFull,
-  // A probe of kFrameProbeNodes after the field is sent, on which the verdict alone depends.
-  kFrame,
-};
-
-// The places where the predicted error is wanted, besides its figures over the region of interest.
-struct ErrorOutput {
-  bool map = false;
-  // LPS mm.
-  std::vector<Vec3d> points;
 };
 
 struct RegistrationTask {
@@ -82,15 +68,15 @@ struct RegistrationOutcome {
   QualityReport quality;
 };
 
-// For an input whose task has a coarse_field: the workspace that making it takes. RegisterAndAssess sets the call.
+// For an input whose task has a coarse_field: the workspace that making it takes. RunRegistration sets the call.
 CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed);
 
-// Device memory of the transforms that RegisterAndAssess makes: at the end of a stage there are two, of which the
+// Device memory of the transforms that RunRegistration makes: at the end of a stage there are two, of which the
 // result remains.
 int64_t RegistrationMemoryBytes(const RegistrationInput& input);
 int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed);
 
-// Workspace of RegisterAndAssess.
+// Workspace of RunRegistration.
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);
 
 // All that a registration takes in the ledger: its workspace, and the result's memory and place. `field`, which may be
@@ -98,18 +84,15 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
 absl::StatusOr<Claim> RegistrationClaim(const Device& device, const RegistrationInput& input,
                                         const FieldRequest* field);
 
-// Registers, sends the fields and assesses; adds to the phases of these. Errors are those of `reserve` and Register,
-// DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of the fields,
-// and control.CancelStatus(). Waits for the stream.
-absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
-                                                      JobControl& control, LatencyBreakdown& latency);
+// RegisterAndAssess (engine/registration/assess.h) as a job: reserves and leases before it, and sends the fields within
+// it; adds to the phases of these. Errors are those of `reserve` and RegisterAndAssess, DEADLINE_EXCEEDED for the
+// budget, those of the fields, and control.CancelStatus(). Waits for the stream.
+absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,
+                                                    JobControl& control, LatencyBreakdown& latency);
 
 // Sends the field of `transform`, and waits for the stream. `memory` may be null: then it is leased.
 absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
                        std::shared_ptr<char> memory, LatencyBreakdown& latency);
-
-// |A^-1(A(p)) - p| over the corners of the grid's domain.
-InverseConsistency AffineInverseConsistency(const AffineMap& map, const Geometry& grid);
 
 }  // namespace intrawarp::server
 

@@ -218,7 +218,7 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
                         call.plan.best_effort, MakeFieldOutput(call, call.result_grant)};
   task.error_limit_mm = call.plan.error_limit_mm;
   task.error = call.plan.error;
-  absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
+  absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(ctx, task, call.stream->control(), call.latency);
   if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);
   call.is_whole = call.outcome.result.stop_reason != StopReason::kBudget;

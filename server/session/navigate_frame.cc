@@ -168,7 +168,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   Arena arena(std::move(workspace));
   const ExecContext registration_ctx(ctx.device(), ctx.stream(), arena,
                                      [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
-  absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(registration_ctx, task, control, frame.latency);
+  absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
   if (!outcome.ok()) return InConfig(setup.plan.asked, outcome.status());
   frame.outcome = *std::move(outcome);
   StartFrom(frame.outcome.result.transform, &task.input);

@@ -326,7 +326,7 @@ class Runner {
                                 std::nullopt};
     LatencyBreakdown latency;
     INTRAWARP_ASSIGN_OR_RETURN(const RegistrationOutcome outcome,
-                               RegisterAndAssess(owned.context(), task, control, latency));
+                               RunRegistration(owned.context(), task, control, latency));
     AddQuality(outcome, line);
     if (!pair.places.empty()) AddTruth(prepare.context(), pair, outcome, line);
     if (blocks_ != nullptr) AddBlocks(prepare.context(), c.Key(), input, outcome, owned.context(), blocks);

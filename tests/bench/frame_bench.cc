@@ -36,8 +36,8 @@
 namespace intrawarp {
 namespace {
 
-using server::RegisterAndAssess;
 using server::RegistrationOutcome;
+using server::RunRegistration;
 
 struct BenchOptions {
   std::string device;
@@ -132,7 +132,7 @@ class Session {
     if (last_) task.input.initial_transform = &*last_;
     task.reserve = [](int64_t) { return nullptr; };
     server::JobControl control(seams_, std::nullopt);
-    answer.outcome = Value(RegisterAndAssess(ctx, task, control, answer.latency));
+    answer.outcome = Value(RunRegistration(ctx, task, control, answer.latency));
     last_ = answer.outcome.result.transform;
     answer.milliseconds = Seconds(begin) * 1e3;
     return answer;

@@ -72,7 +72,7 @@ TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfDeviceMemory) {
       JobControl control(seams_, std::nullopt);
       RegistrationTask task{input, [&](int64_t) { return grant; }, std::nullopt, false, std::nullopt};
       LatencyBreakdown latency;
-      const absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(owned->context(), task, control, latency);
+      const absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(owned->context(), task, control, latency);
       ASSERT_OK(outcome.status());
       EXPECT_EQ(ledger.in_use(Resource::kResident), outcome->result.transform.resident_bytes());
       EXPECT_LE(outcome->result.transform.resident_bytes(), claim.resident_bytes);
@@ -150,7 +150,7 @@ TEST_P(RegistrationJobTest, ACoarseFieldIsSentBeforeTheFinalOne) {
       task.field = announced.Output("final");
       task.coarse_field = announced.Output("coarse");
       LatencyBreakdown latency;
-      ASSERT_OK(RegisterAndAssess(owned->context(), task, control, latency).status());
+      ASSERT_OK(RunRegistration(owned->context(), task, control, latency).status());
       EXPECT_GE(latency.phase(Phase::kOptimise).count(), 0);
     }
     EXPECT_THAT(announced.names, testing::ElementsAre("coarse", "final"));
@@ -177,7 +177,7 @@ TEST_P(RegistrationJobTest, NoCoarseFieldOfACancelledJob) {
     task.coarse_field = announced.Output("coarse");
     LatencyBreakdown latency;
     const ExecContext ctx = owned->context([&](const Progress& progress) { return control.Check(progress); });
-    const absl::Status status = RegisterAndAssess(ctx, task, control, latency).status();
+    const absl::Status status = RunRegistration(ctx, task, control, latency).status();
     EXPECT_EQ(status.code(), cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kOk) << status;
     EXPECT_THAT(announced.names, testing::ElementsAre("coarse"));
   }

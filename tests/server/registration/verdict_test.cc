@@ -55,7 +55,7 @@ class VerdictTest : public DeviceTest {
     RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, std::nullopt, false, std::nullopt};
     task.error_limit_mm = error_limit_mm;
     LatencyBreakdown latency;
-    return RegisterAndAssess(owned.context(), task, control, latency);
+    return RunRegistration(owned.context(), task, control, latency);
   }
   RegistrationOutcome Run(const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages,
                           double error_limit_mm = kDefaultErrorLimitMm, bool keep = false) {
