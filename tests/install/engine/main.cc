@@ -33,7 +33,7 @@ static absl::StatusOr<AssessedRegistration> Run() {
   const auto device = OpenDevice("cpu");
   if (!device.ok()) return device.status();
   const Geometry grid{.size = {48, 48, 48}, .spacing = {2, 2, 2}};
-  const auto small = OwnedContext::Create(**device, int64_t{64} << 20);
+  auto small = OwnedContext::Create(**device, int64_t{64} << 20);
   if (!small.ok()) return small.status();
   const auto prepare = [&](const std::vector<float>& values) {
     return PreparedImage::Prepare(small->context(), values.data(), PixelType::kFloat32, 1, 0, grid);
@@ -42,7 +42,7 @@ static absl::StatusOr<AssessedRegistration> Run() {
   if (!fixed.ok()) return fixed.status();
   if (!moving.ok()) return moving.status();
   RegistrationInput input{.fixed = &*fixed, .moving = &*moving, .stages = {AffineOptions{}}};
-  const auto context = OwnedContext::Create(**device, AssessedWorkspaceBytes(**device, input));
+  auto context = OwnedContext::Create(**device, AssessedWorkspaceBytes(**device, input));
   if (!context.ok()) return context.status();
   return RegisterAndAssess(context->context(), input);
 }

@@ -50,12 +50,13 @@ class VerdictTest : public DeviceTest {
     input.fixed = &fixed;
     input.moving = &moving;
     input.stages = std::move(stages);
-    OwnedContext owned = *OwnedContext::Create(device(), static_cast<size_t>(RegistrationJobBytes(device(), input)));
+    // An outcome's transform is freed in the order of its context's stream.
+    contexts_.push_back(*OwnedContext::Create(device(), static_cast<size_t>(RegistrationJobBytes(device(), input))));
     JobControl control(seams_, std::nullopt);
     RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, std::nullopt, false, std::nullopt};
     task.error_limit_mm = error_limit_mm;
     LatencyBreakdown latency;
-    return RunRegistration(owned.context(), task, control, latency);
+    return RunRegistration(contexts_.back().context(), task, control, latency);
   }
   RegistrationOutcome Run(const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages,
                           double error_limit_mm = kDefaultErrorLimitMm, bool keep = false) {
@@ -73,6 +74,7 @@ class VerdictTest : public DeviceTest {
   }
 
   const Seams seams_ = SystemSeams();
+  std::vector<OwnedContext> contexts_;
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(VerdictTest);
 

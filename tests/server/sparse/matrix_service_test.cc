@@ -478,8 +478,8 @@ TEST_F(MatrixServiceTest, EachWrongProductNamesItsField) {
   ExpectError(with([](R& r) { r.mutable_options()->set_alpha(std::numeric_limits<double>::infinity()); }),
               grpc::INVALID_ARGUMENT, "finite", "options.alpha");
   ExpectError(with([](R& r) { r.mutable_options()->set_beta(2); }), grpc::INVALID_ARGUMENT, "addend", "options.beta");
-  ExpectError(with([](R& r) { r.mutable_options()->set_complement_mask(true); }), grpc::INVALID_ARGUMENT, "none",
-              "options.mask");
+  ExpectError(with([](R& r) { r.mutable_options()->set_complement_mask(true); }), grpc::INVALID_ARGUMENT,
+              "complement_mask needs one", "options.mask");
   ExpectError(with([](R& r) { r.mutable_options()->set_mask("sparseMatrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
               "options.mask");
   ExpectError(with([](R& r) { r.mutable_options()->set_addend("sparseMatrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
