@@ -471,7 +471,8 @@ std::vector<Command> RegisterCommands() {
        .placed_by = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}},
        .run = Register,
        .notes =
-           "stderr has a line with the verdict, its reasons and their numbers; docs/use/report.md explains them. Every\n"
+           "stderr has a line with the verdict, its reasons and their numbers; docs/use/report.md explains them. "
+           "Every\n"
            "output is tried, also where another one fails; each failure is told, and the exit status is then 1.\n"
            "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"
            "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"

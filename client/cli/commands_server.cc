@@ -147,7 +147,8 @@ std::vector<Command> ServerCommands() {
        .summary = "what a bug report needs of the server, as JSON",
        .syntax = {.flags = {{.name = "out", .placeholder = "OUT.json", .help = "where to write it", .required = true}}},
        .run = WriteReport,
-       .notes = "It names no volume, transform, matrix or session. docs/operate/operators-guide.md lists what else to send.\n"},
+       .notes = "It names no volume, transform, matrix or session. docs/operate/operators-guide.md lists what else to "
+                "send.\n"},
       {.name = "server log_level",
        .summary = "how talkative the server's log is, by room; with LEVEL, changes it",
        .syntax = {.flags = {{.name = "room",

@@ -4,8 +4,8 @@
 // Each matched block predicts, in nodes of the probe, the expected error and the bound below which kErrorQuantile of
 // the errors lie: linear in the lengths of its two offsets and in how vague its two minima are, which is max(0, 1/2 -
 // (1 - best / rival)). The coefficients are those of a least-squares and of a quantile regression (Koenker and Bassett
-// 1978) on known maps and landmarks; docs/evidence/accuracy.md says on which, and how often the bound holds on others. The
-// probe sees neither errors along structure nor the error of a deformation that makes unlike things alike.
+// 1978) on known maps and landmarks; docs/evidence/accuracy.md says on which, and how often the bound holds elsewhere.
+// The probe sees neither errors along structure nor the error of a deformation that makes unlike things alike.
 #ifndef INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
 #define INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
 
