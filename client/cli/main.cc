@@ -218,7 +218,7 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ParsedFlags> before = ParseFlags(GlobalSyntax(), global);
   if (!before.ok()) return Report(before.status(), kWrongCommandLine);
   if (words.empty()) return WrongCommandLine("no command; intrawarp --help lists them");
-  if (words.front() == "completion") return PrintCompletion(commands, words);
+  if (words.front() == "completion" && !AsksForHelp(words)) return PrintCompletion(commands, words);
   const bool is_help = words.front() == "help";
   if (is_help) words.erase(words.begin());
 

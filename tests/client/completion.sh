@@ -41,6 +41,7 @@ expect ' ' volume put ./
 expect ' ' nothing at all
 
 [[ "$("$program" completion zsh)" == "#compdef intrawarp"$'\n'* ]] || { echo "zsh: not a completion" >&2; failed=1; }
+[[ "$("$program" completion --help)" == *"completion bash|zsh"* ]] || { echo "completion --help: fails" >&2; failed=1; }
 for wrong in "completion" "completion fish" "completion bash zsh"; do
   status=0
   # shellcheck disable=SC2086
