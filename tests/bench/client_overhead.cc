@@ -21,6 +21,7 @@
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "tests/bench/ball_frame.h"
 
 namespace intrawarp {
 namespace {
@@ -28,32 +29,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kUncounted = 2;
-
-Geometry Cube(int size) {
-  Geometry geometry;
-  geometry.size = {size, size, size};
-  geometry.spacing = {256.0 / size, 256.0 / size, 256.0 / size};
-  return geometry;
-}
-
-std::string Ball(int size) {
-  std::string bytes(sizeof(int16_t) * size * size * size, '\0');
-  auto* voxel = reinterpret_cast<int16_t*>(bytes.data());
-  for (int z = 0; z < size; ++z) {
-    for (int y = 0; y < size; ++y) {
-      for (int x = 0; x < size; ++x) {
-        const int dx = 2 * x - size, dy = 2 * y - size, dz = 2 * z - size;
-        *voxel++ = static_cast<int16_t>(dx * dx + dy * dy + 2 * dz * dz < size * size ? 1000 + x * 256 / size : 0);
-      }
-    }
-  }
-  return bytes;
-}
-
-double DeviceMs(const v1::LatencyBreakdown& latency) {
-  return latency.queue_ms() + latency.upload_ms() + latency.prepare_ms() + latency.optimise_ms() + latency.assess_ms() +
-         latency.encode_ms() + latency.download_ms();
-}
 
 struct Arguments {
   std::string address, volume;
@@ -92,7 +67,7 @@ absl::Status Run(const Arguments& arguments) {
   const std::unique_ptr<client::NavigateStream> stream = client->Navigate(config);
   INTRAWARP_RETURN_IF_ERROR(stream->WaitUntilOpened());
   if (arguments.shares) INTRAWARP_RETURN_IF_ERROR(stream->ShareMemory({}));
-  const std::string voxels = Ball(arguments.size);
+  const std::string voxels = Ball<int16_t>(arguments.size);
   client::GridData field;
   for (int n = 1; n <= kUncounted + arguments.frames; ++n) {
     client::Frame frame;

@@ -28,6 +28,7 @@
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "tests/bench/ball_frame.h"
 #include "tests/bench/interference/loopback.h"
 #include "tests/client/process.h"
 
@@ -43,33 +44,6 @@ double MsSince(Clock::time_point begin) {
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
-}
-
-Geometry Cube(int size) {
-  Geometry geometry;
-  geometry.size = {size, size, size};
-  geometry.spacing = {256.0 / size, 256.0 / size, 256.0 / size};
-  return geometry;
-}
-
-template <typename T>
-std::string Ball(int size) {
-  std::string bytes(sizeof(T) * size * size * size, '\0');
-  auto* voxel = reinterpret_cast<T*>(bytes.data());
-  for (int z = 0; z < size; ++z) {
-    for (int y = 0; y < size; ++y) {
-      for (int x = 0; x < size; ++x) {
-        const int dx = 2 * x - size, dy = 2 * y - size, dz = 2 * z - size;
-        *voxel++ = static_cast<T>(dx * dx + dy * dy + 2 * dz * dz < size * size ? 1000 + x * 256 / size : 0);
-      }
-    }
-  }
-  return bytes;
-}
-
-double DeviceMs(const v1::LatencyBreakdown& latency) {
-  return latency.queue_ms() + latency.upload_ms() + latency.prepare_ms() + latency.optimise_ms() + latency.assess_ms() +
-         latency.encode_ms() + latency.download_ms();
 }
 
 // One of the ways, with a session of its own.
