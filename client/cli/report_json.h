@@ -18,7 +18,7 @@ namespace intrawarp::cli {
 // Keeps the order in which keys were added, so that a file reads as the contract lists them.
 using Json = nlohmann::ordered_json;
 
-// What the command line knows of a result beside the report: docs/use/report.md.
+// The command line adds this to the report of a result: docs/use/report.md.
 struct ReportRecord {
   // "transforms/ID"
   std::string transform;

@@ -269,7 +269,7 @@ absl::StatusOr<std::optional<ErrorEstimate>> EstimateOfNearestAffine(const ExecC
   return PredictError(seen);
 }
 
-// So many times chance are not chance.
+// An agreement of this many times chance is not chance.
 constexpr double kClearlyRelatedChances = 4;
 
 }  // namespace

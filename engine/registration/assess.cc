@@ -75,7 +75,7 @@ absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationIn
 int64_t ProbeNodesOf(Scrutiny scrutiny) { return scrutiny == Scrutiny::kFrame ? kFrameProbeNodes : kProbeNodes; }
 
 // Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result unless the
-// input keeps it, and `probe`, which is that of the result, with it. `report` has the estimate of `probe`.
+// input keeps it, and `probe`, the result's own, becomes the affine part's. `report` has the estimate of `probe`.
 absl::Status ApplyGate(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
                        RegistrationResult& result, ResidualProbe& probe, QualityReport& report) {
   INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe before, Probe(ctx, in, masks, Transform(result.transform.affine())));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A registration with its verdict: what the server does for every request, for whoever embeds the engine.
 //
-// Register (registration.h) alone says what it found. RegisterAndAssess also says whether to trust it: the residual
+// Register (registration.h) only says what it found. RegisterAndAssess also says whether to trust it: the residual
 // probe predicts the error, the gate takes out a deformation that it does not believe, and similarity, Jacobian and the
 // reasons for a review are measured on the transform that is left.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_ASSESS_H_
@@ -62,7 +62,7 @@ struct AssessedRegistration {
 
 // Registers the images and judges the result, both through the images' windows (image/window.h). Adds to the phases
 // optimise and assess of `latency`, which may be null. Looks at ctx.Checkpoint as Register does, and between the passes
-// of the assessment. Errors: those of Register and of the hooks, FAILED_PRECONDITION when the optimiser diverged
+// of the assessment. Errors: the errors of Register and of the hooks, FAILED_PRECONDITION when the optimiser diverged
 // (HasDiverged), CANCELLED. Waits for the stream.
 absl::StatusOr<AssessedRegistration> RegisterAndAssess(const ExecContext& ctx, const RegistrationInput& input,
                                                        const AssessOptions& options = {},

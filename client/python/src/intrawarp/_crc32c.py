@@ -41,7 +41,7 @@ def _scalar(state: int, data: memoryview) -> int:
 
 
 # Where a byte is added instead, in bytes after its own place when multiplied by a power of two: 1362 = 5685 - 4323 and
-# so on are the exponents of T, and those of x^290 + x^136 + x^113 + x^107 + x^32 + 1, another multiple of P.
+# so on are the exponents of T, and the exponents of x^290 + x^136 + x^113 + x^107 + x^32 + 1, another multiple of P.
 _LONG_STEPS = (4323, 5259, 5685)
 _SHORT_STEPS = (154, 177, 183, 258, 290)
 # Bytes that T's steps are multiplied by at first: a block is then as long as numpy likes it, and stays in the cache.
