@@ -36,4 +36,9 @@ std::string ErrorText(const absl::Status& status) {
   return line;
 }
 
+FlagSpec JsonFlagSpec() {
+  return {
+      .name = "json", .type = FlagType::kSwitch, .placeholder = "", .help = "as JSON, with the names of the protos"};
+}
+
 }  // namespace intrawarp::cli

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cli/flags.h"
 #include "client/cli/session.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 
@@ -48,6 +48,9 @@ struct Command {
   // What --help prints after the options.
   std::string notes = "";
 };
+
+// --json, of commands that list or show.
+FlagSpec JsonFlagSpec();
 
 std::vector<Command> VolumeCommands();
 std::vector<Command> RegisterCommands();

@@ -4,8 +4,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/flags.h"
 #include "client/cli/global_flags.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cli/flags.h"
 #include "client/cli/session.h"
+#include "engine/base/flags.h"
 #include "io/dicom/reference.h"
 
 namespace intrawarp::cli {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "intrawarp/v1/common.pb.h"
 
 namespace intrawarp::cli {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 

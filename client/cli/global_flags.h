@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 

@@ -21,12 +21,12 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/completion.h"
-#include "client/cli/flags.h"
 #include "client/cli/global_flags.h"
 #include "client/cli/placement.h"
 #include "client/cli/session.h"
 #include "client/cli/version.h"
 #include "client/cpp/routed_client.h"
+#include "engine/base/flags.h"
 #include "engine/base/memory_end.h"
 
 namespace intrawarp::cli {

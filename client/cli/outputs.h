@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cli/flags.h"
 #include "client/cli/session.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 

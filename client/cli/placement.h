@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/command.h"
-#include "client/cli/flags.h"
 #include "client/cli/session.h"
 #include "client/cpp/routed_client.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::cli {

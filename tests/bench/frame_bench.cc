@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
 #include "engine/transform/transform.h"
@@ -46,13 +46,12 @@ struct BenchOptions {
   LogDemonsOptions demons;
 };
 
-cli::CommandSyntax Syntax() {
+CommandSyntax Syntax() {
   const auto integer = [](const char* name, const char* help, double least) {
-    return cli::FlagSpec{
-        .name = name, .type = cli::FlagType::kInteger, .placeholder = "N", .help = help, .minimum = least};
+    return FlagSpec{.name = name, .type = FlagType::kInteger, .placeholder = "N", .help = help, .minimum = least};
   };
   const auto number = [](const char* name, const char* help) {
-    return cli::FlagSpec{.name = name, .type = cli::FlagType::kNumber, .placeholder = "X", .help = help, .minimum = 0};
+    return FlagSpec{.name = name, .type = FlagType::kNumber, .placeholder = "X", .help = help, .minimum = 0};
   };
   return {{{.name = "device", .placeholder = "D", .help = "auto"},
            integer("size", "128", 32),
@@ -68,7 +67,7 @@ cli::CommandSyntax Syntax() {
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
   BenchOptions options;
   options.device = flags.String("device", "auto");
   options.size = static_cast<int>(flags.Integer("size", 128));
@@ -329,5 +328,5 @@ absl::Status Bench(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
-                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
+                                    intrawarp::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
 }

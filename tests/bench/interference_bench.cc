@@ -25,7 +25,7 @@
 // number of samples does not support is "-". A frame is late when its answer comes later than its period after it was
 // due, when it fails, and when no answer comes. --size=32 --fem=fem27x3_8 --rmat=lap2d_100 --upload_mb=16 suits a CPU.
 #include "absl/status/status.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "tests/bench/bench_support.h"
 #include "tests/bench/interference/scenarios.h"
@@ -53,5 +53,5 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (intrawarp::bench::IsServerProcess(arguments)) return intrawarp::bench::RunServerProcess(arguments);
   return intrawarp::MainWithOptions(intrawarp::bench::ParseOptions(arguments),
-                                    intrawarp::cli::FlagHelp(intrawarp::bench::Syntax()), intrawarp::bench::Run);
+                                    intrawarp::FlagHelp(intrawarp::bench::Syntax()), intrawarp::bench::Run);
 }

@@ -26,10 +26,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/field_flags.h"
-#include "client/cli/flags.h"
 #include "client/cli/registration_flags.h"
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "server/server.h"
 #include "tests/bench/bench_support.h"
@@ -50,42 +50,22 @@ struct BenchOptions {
   v1::FieldRequest field;
 };
 
-cli::CommandSyntax Syntax() {
-  std::vector<cli::FlagSpec> specs = {
+CommandSyntax Syntax() {
+  std::vector<FlagSpec> specs = {
       {.name = "device", .placeholder = "D", .help = "auto, cpu or cuda:N; auto: CUDA where there is one"},
-      {.name = "size",
-       .type = cli::FlagType::kInteger,
-       .placeholder = "N",
-       .help = "128",
-       .minimum = 32,
-       .maximum = 512},
-      {.name = "frames",
-       .type = cli::FlagType::kInteger,
-       .placeholder = "N",
-       .help = "20",
-       .minimum = 2,
-       .maximum = 200},
-      {.name = "breaths",
-       .type = cli::FlagType::kInteger,
-       .placeholder = "N",
-       .help = "5",
-       .minimum = 1,
-       .maximum = 100},
-      {.name = "warm_levels", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
-      {.name = "amplitude",
-       .type = cli::FlagType::kNumber,
-       .placeholder = "MM",
-       .help = "15",
-       .minimum = 0,
-       .maximum = 60},
+      {.name = "size", .type = FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
+      {.name = "frames", .type = FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
+      {.name = "breaths", .type = FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "warm_levels", .type = FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
+      {.name = "amplitude", .type = FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
   };
-  for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs()) specs.push_back(std::move(spec));
-  for (cli::FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : cli::RegistrationFlagSpecs()) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
   return {specs};
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
   INTRAWARP_ASSIGN_OR_RETURN(const cli::RegistrationFlags registration, cli::ParseRegistrationFlags(flags));
   BenchOptions options;
   options.device = flags.String("device", "auto");
@@ -313,5 +293,5 @@ absl::Status Bench(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
-                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
+                                    intrawarp::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
 }

@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/flags.h"
 #include "client/cpp/client.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "server/server.h"
@@ -52,22 +52,22 @@ struct BenchOptions {
   v1::Precision precision = v1::PRECISION_FP32;
 };
 
-cli::CommandSyntax Syntax() {
+CommandSyntax Syntax() {
   return {.flags = {{.name = "device", .placeholder = "DEVICE", .help = "auto, cpu, cuda:N; default auto"},
                     {.name = "matrix", .placeholder = "NAME", .help = "of a generator; default fem27x3_37"},
                     {.name = "repeats",
-                     .type = cli::FlagType::kInteger,
+                     .type = FlagType::kInteger,
                      .placeholder = "N",
                      .help = "default 100",
                      .minimum = 1,
                      .maximum = 1e6},
                     {.name = "seconds",
-                     .type = cli::FlagType::kNumber,
+                     .type = FlagType::kNumber,
                      .placeholder = "S",
                      .help = "no repeat begins after this; default 3600",
                      .minimum = 0},
                     {.name = "cancels",
-                     .type = cli::FlagType::kInteger,
+                     .type = FlagType::kInteger,
                      .placeholder = "N",
                      .help = "products cancelled at each point; default 10",
                      .minimum = 0,
@@ -79,7 +79,7 @@ cli::CommandSyntax Syntax() {
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
   BenchOptions options;
   options.device = flags.String("device", "auto");
   options.matrix = flags.String("matrix", "fem27x3_37");
@@ -396,6 +396,6 @@ absl::Status JobsBench::Cancel() {
 
 int main(int argc, char** argv) {
   return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
-                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()),
+                                    intrawarp::FlagHelp(intrawarp::Syntax()),
                                     [](const auto& options) { return intrawarp::JobsBench(options).Run(); });
 }

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::cli::bench {

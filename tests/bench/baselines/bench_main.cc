@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/device.h"
 
@@ -14,15 +14,14 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{1} << 30;
 
-cli::CommandSyntax Syntax() {
-  cli::FlagSpec device{"device", cli::FlagType::kString, "auto|cpu|cuda",
-                       "where to run; auto: on every device present"};
+CommandSyntax Syntax() {
+  FlagSpec device{"device", FlagType::kString, "auto|cpu|cuda", "where to run; auto: on every device present"};
   device.choices = {"auto", "cpu", "cuda"};
-  cli::FlagSpec csv{"csv", cli::FlagType::kSwitch, "", "lines to be read by programs instead of tables"};
-  cli::FlagSpec repeats{"repeats", cli::FlagType::kInteger, "N", "runs that the median is taken of (20)"};
+  FlagSpec csv{"csv", FlagType::kSwitch, "", "lines to be read by programs instead of tables"};
+  FlagSpec repeats{"repeats", FlagType::kInteger, "N", "runs that the median is taken of (20)"};
   repeats.minimum = 1;
   repeats.maximum = 1000;
-  cli::FlagSpec volume{"volume", cli::FlagType::kString, "NAME", "this volume alone"};
+  FlagSpec volume{"volume", FlagType::kString, "NAME", "this volume alone"};
   return {{device, csv, repeats, volume}};
 }
 
@@ -48,7 +47,7 @@ absl::Status RunAll(const BenchFlags& flags, absl::Status (*bench)(const ExecCon
 int BenchMain(int argc, char** argv, absl::string_view description,
               absl::Status (*bench)(const ExecContext&, const BenchFlags&)) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto parsed = cli::ParseFlags(Syntax(), arguments);
+  const auto parsed = ParseFlags(Syntax(), arguments);
   if (!parsed.ok()) {
     std::cerr << parsed.status().message() << "\n" << description << "\n";
     return 2;

@@ -34,7 +34,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/device.h"
 #include "io/matrix_market.h"
@@ -383,28 +383,27 @@ absl::StatusOr<std::vector<SparseMethod>> Methods(const std::string& names) {
   return methods;
 }
 
-cli::CommandSyntax Syntax() {
-  cli::FlagSpec data{"data", cli::FlagType::kString, "FOLDER", "Matrix Market files, NAME.mtx or NAME.mtx.gz"};
-  cli::FlagSpec matrix{"matrix", cli::FlagType::kString, "NAME,...", "these alone"};
-  cli::FlagSpec method{"method", cli::FlagType::kString, "NAME,...", "these alone"};
-  cli::FlagSpec repeats{"repeats", cli::FlagType::kInteger, "N", "runs that a median is taken of (20)"};
+CommandSyntax Syntax() {
+  FlagSpec data{"data", FlagType::kString, "FOLDER", "Matrix Market files, NAME.mtx or NAME.mtx.gz"};
+  FlagSpec matrix{"matrix", FlagType::kString, "NAME,...", "these alone"};
+  FlagSpec method{"method", FlagType::kString, "NAME,...", "these alone"};
+  FlagSpec repeats{"repeats", FlagType::kInteger, "N", "runs that a median is taken of (20)"};
   repeats.minimum = 1;
   repeats.maximum = 1000;
-  cli::FlagSpec measurement{"measurement", cli::FlagType::kNumber, "SECONDS",
-                            "fewer runs, but five, where they take longer (0.3)"};
+  FlagSpec measurement{"measurement", FlagType::kNumber, "SECONDS",
+                       "fewer runs, but five, where they take longer (0.3)"};
   measurement.minimum = 0;
-  cli::FlagSpec budget{"budget", cli::FlagType::kNumber, "SECONDS", "no other matrix is begun after this (55)"};
+  FlagSpec budget{"budget", FlagType::kNumber, "SECONDS", "no other matrix is begun after this (55)"};
   budget.minimum = 0;
-  cli::FlagSpec chunk{"chunk", cli::FlagType::kNumber, "FRACTION",
-                      "of the products that cu-ALG3 makes at a time (0.2)"};
+  FlagSpec chunk{"chunk", FlagType::kNumber, "FRACTION", "of the products that cu-ALG3 makes at a time (0.2)"};
   chunk.minimum = 1e-6;
   chunk.maximum = 1;
-  cli::FlagSpec csv{"csv", cli::FlagType::kSwitch, "", "lines to be read by programs instead of tables"};
+  FlagSpec csv{"csv", FlagType::kSwitch, "", "lines to be read by programs instead of tables"};
   return {{data, matrix, method, repeats, measurement, budget, chunk, csv}};
 }
 
 absl::StatusOr<Flags> Parse(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags parsed, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags parsed, ParseFlags(Syntax(), arguments));
   Flags flags;
   flags.data = parsed.String("data");
   if (parsed.Has("matrix")) flags.matrices = absl::StrSplit(parsed.String("matrix"), ',');
@@ -431,7 +430,7 @@ absl::StatusOr<bool> Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   const auto flags = Parse(std::vector<std::string>(argv + 1, argv + argc));
   if (!flags.ok()) {
-    std::cerr << flags.status().message() << "\n" << cli::FlagHelp(Syntax());
+    std::cerr << flags.status().message() << "\n" << FlagHelp(Syntax());
     return 2;
   }
   const auto right = Run(*flags);

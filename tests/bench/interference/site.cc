@@ -21,11 +21,11 @@ using Clock = std::chrono::steady_clock;
 
 const Clock::time_point kBegin = Clock::now();
 
-std::vector<std::string> List(const cli::ParsedFlags& flags, const std::string& name, const std::string& otherwise) {
+std::vector<std::string> List(const ParsedFlags& flags, const std::string& name, const std::string& otherwise) {
   return absl::StrSplit(flags.String(name, otherwise), ',', absl::SkipEmpty());
 }
 
-absl::StatusOr<std::vector<double>> Numbers(const cli::ParsedFlags& flags, const std::string& name,
+absl::StatusOr<std::vector<double>> Numbers(const ParsedFlags& flags, const std::string& name,
                                             const std::string& otherwise) {
   std::vector<double> numbers;
   for (const std::string& word : List(flags, name, otherwise)) {
@@ -38,23 +38,22 @@ absl::StatusOr<std::vector<double>> Numbers(const cli::ParsedFlags& flags, const
   return numbers;
 }
 
-cli::FlagSpec Text(const std::string& name, const std::string& placeholder, const std::string& help) {
+FlagSpec Text(const std::string& name, const std::string& placeholder, const std::string& help) {
   return {.name = name, .placeholder = placeholder, .help = help};
 }
-cli::FlagSpec Integer(const std::string& name, const std::string& help, double minimum, double maximum) {
+FlagSpec Integer(const std::string& name, const std::string& help, double minimum, double maximum) {
   return {.name = name,
-          .type = cli::FlagType::kInteger,
+          .type = FlagType::kInteger,
           .placeholder = "N",
           .help = help,
           .minimum = minimum,
           .maximum = maximum};
 }
-cli::FlagSpec Number(const std::string& name, const std::string& help, double maximum) {
-  return {
-      .name = name, .type = cli::FlagType::kNumber, .placeholder = "V", .help = help, .minimum = 0, .maximum = maximum};
+FlagSpec Number(const std::string& name, const std::string& help, double maximum) {
+  return {.name = name, .type = FlagType::kNumber, .placeholder = "V", .help = help, .minimum = 0, .maximum = maximum};
 }
 
-absl::Status ParseLists(const cli::ParsedFlags& flags, BenchOptions* options) {
+absl::Status ParseLists(const ParsedFlags& flags, BenchOptions* options) {
   options->server_flags = absl::StrSplit(flags.String("server", ""), ' ', absl::SkipEmpty());
   options->methods = List(flags, "methods", "affine,log-demons");
   options->encodings = List(flags, "encodings", "none,native,int16,float16,float32");
@@ -68,11 +67,11 @@ absl::Status ParseLists(const cli::ParsedFlags& flags, BenchOptions* options) {
 
 }  // namespace
 
-cli::CommandSyntax Syntax() {
-  cli::FlagSpec scenario = Text("scenario", "S", "what is measured");
+CommandSyntax Syntax() {
+  FlagSpec scenario = Text("scenario", "S", "what is measured");
   scenario.required = true;
   scenario.choices = {"frames", "capacity", "overload", "overhead", "soak"};
-  cli::FlagSpec products = Text("products", "P", "whether products stay on the server or are sent; kept");
+  FlagSpec products = Text("products", "P", "whether products stay on the server or are sent; kept");
   products.choices = {"kept", "sent"};
   return {{scenario,
            Text("device", "D", "as intrawarpd takes it; auto"),
@@ -100,7 +99,7 @@ cli::CommandSyntax Syntax() {
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
   BenchOptions options;
   INTRAWARP_RETURN_IF_ERROR(ParseLists(flags, &options));
   options.scenario = flags.String("scenario");
@@ -129,9 +128,8 @@ void SleepUntil(double time) {
 }
 
 absl::StatusOr<v1::RegistrationOptions> OptionsOfMethod(const std::string& method) {
-  const cli::CommandSyntax syntax{cli::RegistrationFlagSpecs()};
-  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags,
-                             cli::ParseFlags(syntax, {absl::StrCat("--method=", method)}));
+  const CommandSyntax syntax{cli::RegistrationFlagSpecs()};
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(syntax, {absl::StrCat("--method=", method)}));
   INTRAWARP_ASSIGN_OR_RETURN(const cli::RegistrationFlags registration, cli::ParseRegistrationFlags(flags));
   return registration.options;
 }

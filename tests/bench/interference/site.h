@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cli/flags.h"
 #include "client/cpp/client.h"
+#include "engine/base/flags.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "tests/bench/breath_sequence.h"
 #include "tests/bench/interference/report.h"
@@ -45,7 +45,7 @@ struct BenchOptions {
   std::string json;
 };
 
-cli::CommandSyntax Syntax();
+CommandSyntax Syntax();
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments);
 
 // Seconds since the program began. Every time in this bench is one of these.

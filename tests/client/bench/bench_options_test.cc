@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 
 namespace intrawarp::cli::bench {
 namespace {

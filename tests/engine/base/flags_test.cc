@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-namespace intrawarp::cli {
+namespace intrawarp {
 namespace {
 
 using ::testing::HasSubstr;
@@ -117,4 +117,4 @@ TEST(FlagsTest, AnUnknownOptionNamesTheNearest) {
 }
 
 }  // namespace
-}  // namespace intrawarp::cli
+}  // namespace intrawarp

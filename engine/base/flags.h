@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A strict command-line parser: --name=value, --switch, and a fixed number of other arguments. What is unknown,
 // doubled, missing or ill-formed is INVALID_ARGUMENT with a message that names it. Thread-safe functions, plain values.
-#ifndef INTRAWARP_CLIENT_CLI_FLAGS_H_
-#define INTRAWARP_CLIENT_CLI_FLAGS_H_
+#ifndef INTRAWARP_ENGINE_BASE_FLAGS_H_
+#define INTRAWARP_ENGINE_BASE_FLAGS_H_
 
 #include <cstdint>
 #include <limits>
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace intrawarp::cli {
+namespace intrawarp {
 
 enum class FlagType {
   kSwitch,   // --name
@@ -40,6 +40,8 @@ struct CommandSyntax {
   std::vector<FlagSpec> flags;
   // What the other arguments are called in messages and in the help; each must be given, but for one in brackets.
   std::vector<std::string> positionals = {};
+  // Whether a flag may be given again, and the last one counts; otherwise that is an error.
+  bool last_wins = false;
 };
 
 class ParsedFlags {
@@ -67,12 +69,12 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
 // the given one, or is held by it, is near ("stride" and "field_stride"); otherwise few letters may differ.
 std::string Suggestion(const std::string& name, const std::vector<std::string>& known, const std::string& prefix = "");
 
-// --json, of commands that list or show.
-FlagSpec JsonFlagSpec();
+// The same, for the nearest flag of a syntax to an option, whose dashes do not count.
+std::string NearestFlag(const CommandSyntax& syntax, const std::string& option);
 
 // One line a flag, indented.
 std::string FlagHelp(const CommandSyntax& syntax);
 
-}  // namespace intrawarp::cli
+}  // namespace intrawarp
 
-#endif  // INTRAWARP_CLIENT_CLI_FLAGS_H_
+#endif  // INTRAWARP_ENGINE_BASE_FLAGS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cli/flags.h"
+#include "engine/base/flags.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp::cli {
+namespace intrawarp {
 namespace {
 
 absl::Status Wrong(const std::string& argument, const std::string& what) {
@@ -73,12 +73,6 @@ const FlagSpec* Find(const CommandSyntax& syntax, const std::string& name) {
   return found == syntax.flags.end() ? nullptr : &*found;
 }
 
-std::string NearestFlag(const CommandSyntax& syntax, const std::string& option) {
-  std::vector<std::string> names;
-  for (const FlagSpec& spec : syntax.flags) names.push_back(spec.name);
-  return Suggestion(option.substr(std::min(option.find_first_not_of('-'), option.size())), names, "--");
-}
-
 // "--name=value" or "--name" into the map.
 absl::Status ParseFlag(const CommandSyntax& syntax, const std::string& argument,
                        std::map<std::string, std::string>* values) {
@@ -86,7 +80,7 @@ absl::Status ParseFlag(const CommandSyntax& syntax, const std::string& argument,
   const std::string option = argument.substr(0, equals);
   const FlagSpec* spec = absl::StartsWith(option, "--") ? Find(syntax, option.substr(2)) : nullptr;
   if (spec == nullptr) return Wrong(option, "unknown option" + NearestFlag(syntax, option));
-  if (values->count(spec->name) > 0) return Wrong(option, "given more than once");
+  if (values->count(spec->name) > 0 && !syntax.last_wins) return Wrong(option, "given more than once");
   const bool has_value = equals != std::string::npos;
   if (spec->type == FlagType::kSwitch && has_value) return Wrong(option, "takes no value");
   if (spec->type != FlagType::kSwitch && (!has_value || equals + 1 == argument.size())) {
@@ -94,7 +88,7 @@ absl::Status ParseFlag(const CommandSyntax& syntax, const std::string& argument,
   }
   const std::string value = has_value ? argument.substr(equals + 1) : "";
   INTRAWARP_RETURN_IF_ERROR(CheckValue(*spec, value));
-  values->emplace(spec->name, value);
+  values->insert_or_assign(spec->name, value);
   return absl::OkStatus();
 }
 
@@ -131,6 +125,12 @@ std::string Suggestion(const std::string& name, const std::vector<std::string>& 
   return nearest == nullptr ? "" : absl::StrCat("; did you mean ", prefix, *nearest, "?");
 }
 
+std::string NearestFlag(const CommandSyntax& syntax, const std::string& option) {
+  std::vector<std::string> names;
+  for (const FlagSpec& spec : syntax.flags) names.push_back(spec.name);
+  return Suggestion(option.substr(std::min(option.find_first_not_of('-'), option.size())), names, "--");
+}
+
 absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<const std::string> arguments) {
   ParsedFlags parsed;
   parsed.arguments_.assign(arguments.begin(), arguments.end());
@@ -155,11 +155,6 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
   return parsed;
 }
 
-FlagSpec JsonFlagSpec() {
-  return {
-      .name = "json", .type = FlagType::kSwitch, .placeholder = "", .help = "as JSON, with the names of the protos"};
-}
-
 std::string FlagHelp(const CommandSyntax& syntax) {
   std::string help;
   for (const FlagSpec& spec : syntax.flags) {
@@ -170,4 +165,4 @@ std::string FlagHelp(const CommandSyntax& syntax) {
   return help;
 }
 
-}  // namespace intrawarp::cli
+}  // namespace intrawarp
