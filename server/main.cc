@@ -21,6 +21,7 @@
 #include "engine/base/memory_end.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/version.h"
+#include "server/flags.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
 #include "server/options.h"
@@ -115,6 +116,10 @@ int Main(const std::vector<std::string>& arguments) {
   }
   if (command_line->help) {
     std::fputs(CommandLineHelp().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (command_line->print_config) {
+    std::fputs(ConfigurationTemplate().c_str(), stdout);
     return EXIT_SUCCESS;
   }
   if (command_line->version) {

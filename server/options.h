@@ -87,6 +87,8 @@ struct CommandLine {
   std::string config_file;
   // Only to look whether a server could start with these options.
   bool check_config = false;
+  // Only to print a configuration file that shows every flag.
+  bool print_config = false;
   bool help = false;
   bool version = false;
 };
@@ -95,9 +97,6 @@ struct CommandLine {
 // (500ms, 30s, 5m). --config=FILE reads a file of flags first (config_file.h), so that the command line wins.
 // INVALID_ARGUMENT, naming the flag and for the file its line, for what it does not understand; errors of reading FILE.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
-
-// One line a flag.
-std::string CommandLineHelp();
 
 // INVALID_ARGUMENT names a limit for each identity that a server without identities would never apply.
 absl::Status CheckIdentityLimits(const ServerOptions& options);

@@ -16,6 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/flags.h"
+#include "server/ledger/ledger.h"
 #include "server/options.h"
 
 namespace intrawarp::server {
@@ -59,20 +61,6 @@ std::set<std::string> FlagsOfHelp() {
   std::set<std::string> names;
   for (const absl::string_view line : absl::StrSplit(CommandLineHelp(), '\n')) {
     if (absl::StartsWith(line, "  --")) names.insert(std::string(line.substr(4, line.find_first_of("= ", 4) - 4)));
-  }
-  return names;
-}
-
-// The flags that stand as `--name` in the table of docs/use/flags.md.
-std::set<std::string> FlagsOfPage() {
-  const std::string page = Contents(INTRAWARP_SOURCE_DIR "/docs/use/flags.md");
-  std::set<std::string> names;
-  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
-    if (!absl::StartsWith(line, "| `--")) continue;
-    const absl::string_view cell = line.substr(0, line.find('|', 1));
-    for (size_t at = cell.find("`--"); at != absl::string_view::npos; at = cell.find("`--", at + 1)) {
-      names.insert(std::string(cell.substr(at + 3, cell.find_first_of("=`", at + 1) - at - 3)));
-    }
   }
   return names;
 }
@@ -125,16 +113,88 @@ TEST(ConfigFile, SetsFlagsAndTheCommandLineWins) {
 TEST(ConfigFile, NamesFileLineAndKeyAtFault) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"bogus = 1", "line 1: bogus: there is no such flag"},
+      {"max_upload = 1", "line 1: max_upload: there is no such flag; did you mean --max_uploads?"},
       {"\nmax_uploads = 0", "line 2: max_uploads: must be a positive number"},
       {"reflection = yes", "line 1: reflection: must be true or false"},
-      {"config = /etc/other", "line 1: config: stands on the command line alone"},
-      {"help = true", "line 1: help: stands on the command line alone"},
+      {"config = /etc/other", "line 1: config: can only be given on the command line"},
+      {"help = true", "line 1: help: can only be given on the command line"},
   };
   for (const auto& [text, message] : bad) {
     const absl::Status status = With(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
     EXPECT_THAT(std::string(status.message()), HasSubstr("/tmp/intrawarp_config_"));
+  }
+}
+
+// A value that a file or a command line cannot have, and what the message says of it.
+TEST(CommandLine, SaysWhatIsWrong) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
+      {{"--bogus"}, "--bogus: unknown option"},
+      {{"--listn=a:1"}, "--listn: unknown option; did you mean --listen?"},
+      {{"--listen"}, "--listen: needs a value: --listen=HOST:PORT"},
+      {{"--listen="}, "--listen: needs a value"},
+      {{"--reflection=true"}, "--reflection: takes no value"},
+      {{"serve"}, "serve: unexpected argument"},
+      {{"--max_uploads=0"}, "--max_uploads: must be a positive number"},
+      {{"--resident_bytes=9999999TiB"}, "--resident_bytes: "},
+      {{"--dicom_timeout=0s"}, "--dicom_timeout: must be at least 1ms"},
+  };
+  for (const auto& [arguments, message] : bad) {
+    const absl::Status status = ParseCommandLine(arguments).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
+TEST(CommandLine, TheLastOfAFlagCounts) {
+  const auto line = ParseCommandLine({"--max_uploads=3", "--device=cpu", "--max_uploads=5"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->options.limits.max_uploads, 5);
+}
+
+// What the list says holds without a flag is what holds: a server started with all the defaults is one without flags.
+TEST(Flags, TheDefaultsThatTheyShowAreTrue) {
+  for (const FlagSection& section : FlagSections()) {
+    for (const Flag& flag : section.flags) {
+      if (flag.is_command) continue;
+      CommandLine line;
+      EXPECT_FALSE(flag.member.is_changed(line.options)) << flag.name;
+      if (flag.value == nullptr || flag.example != nullptr || flag.fallback == std::string("none")) continue;
+      const absl::Status status = flag.member.set(flag.fallback, line);
+      EXPECT_TRUE(status.ok()) << flag.name << ": " << status;
+      EXPECT_FALSE(flag.member.is_changed(line.options)) << flag.name << "=" << flag.fallback;
+    }
+  }
+}
+
+TEST(Flags, EveryExampleIsTakenAndChangesItsOption) {
+  for (const FlagSection& section : FlagSections()) {
+    for (const Flag& flag : section.flags) {
+      if (flag.is_command || (flag.value != nullptr && flag.example == nullptr)) continue;
+      CommandLine line;
+      const absl::Status status = flag.member.set(flag.example == nullptr ? "" : flag.example, line);
+      EXPECT_TRUE(status.ok()) << flag.name << ": " << status;
+      EXPECT_TRUE(flag.member.is_changed(line.options)) << flag.name;
+    }
+  }
+}
+
+TEST(Flags, AnIdentityHasAShareOfEveryResourceAndOfTheJobs) {
+  int shares = 0;
+  for (const FlagSection& section : FlagSections()) {
+    for (const Flag& flag : section.flags) shares += absl::StartsWith(flag.name, "max_owner_");
+  }
+  EXPECT_EQ(shares, kResources + 1);
+}
+
+TEST(Flags, ThePrintedConfigurationChangesNothing) {
+  const auto line = With(ConfigurationTemplate());
+  ASSERT_TRUE(line.ok()) << line.status();
+  for (const FlagSection& section : FlagSections()) {
+    for (const Flag& flag : section.flags) {
+      EXPECT_TRUE(flag.is_command || !flag.member.is_changed(line->options)) << flag.name;
+    }
   }
 }
 
@@ -154,14 +214,6 @@ TEST(CheckOptions, FindsWhatCannotStart) {
   EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--device: "));
 }
 
-TEST(Documentation, EveryFlagOfTheHelpIsOnItsPageAndTheOtherWayRound) {
-  std::set<std::string> help = FlagsOfHelp();
-  EXPECT_GT(help.size(), 20u);
-  help.erase("help");
-  help.erase("version");
-  EXPECT_EQ(FlagsOfPage(), help);
-}
-
 // The file that packages install names every flag that a file can set, so that an operator finds them there.
 TEST(Documentation, TheShippedConfigurationNamesEveryFlag) {
   const std::string shipped = Contents(INTRAWARP_SOURCE_DIR "/deploy/intrawarpd.conf");
@@ -178,7 +230,7 @@ TEST(Documentation, TheShippedConfigurationNamesEveryFlag) {
   }
   EXPECT_TRUE(With(all_on).ok()) << With(all_on).status();
   std::set<std::string> help = FlagsOfHelp();
-  for (const char* name : {"help", "version", "config", "check_config"}) help.erase(name);
+  for (const char* name : {"help", "version", "config", "check_config", "print_config"}) help.erase(name);
   EXPECT_EQ(names, help);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/flags.h"
 #include "server/monitor/log.h"
 
 namespace intrawarp::server {
