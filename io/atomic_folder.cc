@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -21,7 +22,8 @@ namespace intrawarp::io {
 namespace {
 
 absl::Status Occupied() {
-  return absl::AlreadyExistsError("file: is there already; a folder of results must be new or empty");
+  return FieldError(absl::StatusCode::kAlreadyExists, "file",
+                    "is there already; a folder of results must be new or empty");
 }
 
 absl::Status SyncFolder(const std::string& folder) {

@@ -19,6 +19,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::io {
@@ -64,24 +65,24 @@ absl::Status SyncFolder(const std::string& folder) {
 
 absl::Status FileError(absl::string_view what, int errno_value) {
   const std::string message =
-      errno_value == 0 ? absl::StrCat("file: ", what) : absl::StrCat("file: ", what, ": ", std::strerror(errno_value));
+      errno_value == 0 ? std::string(what) : absl::StrCat(what, ": ", std::strerror(errno_value));
   switch (errno_value) {
     case ENOENT:
     case ENOTDIR:
-      return absl::NotFoundError(message);
+      return FieldError(absl::StatusCode::kNotFound, "file", message);
     case EACCES:
     case EPERM:
     case EROFS:
-      return absl::PermissionDeniedError(message);
+      return FieldError(absl::StatusCode::kPermissionDenied, "file", message);
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return absl::ResourceExhaustedError(message);
+      return FieldError(absl::StatusCode::kResourceExhausted, "file", message);
     case ENAMETOOLONG:
     case ELOOP:
-      return absl::InvalidArgumentError(message);
+      return FieldError(absl::StatusCode::kInvalidArgument, "file", message);
     default:
-      return absl::UnknownError(message);
+      return FieldError(absl::StatusCode::kUnknown, "file", message);
   }
 }
 
@@ -92,7 +93,7 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path) {
   struct stat info;
   if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode)) return RegularFile{descriptor, info.st_size};
   close(descriptor);
-  return absl::InvalidArgumentError("file: not a regular file");
+  return FieldError(absl::StatusCode::kInvalidArgument, "file", "not a regular file");
 }
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path, Coding coding) {
@@ -104,7 +105,7 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path, Coding co
   file.stream_ = gzdopen(descriptor, coding == Coding::kGzip ? "wb1" : "wbT");
   if (file.stream_ == nullptr) {
     close(descriptor);
-    return absl::ResourceExhaustedError("file: no memory to write it");
+    return FieldError(absl::StatusCode::kResourceExhausted, "file", "no memory to write it");
   }
   gzbuffer(file.stream_, kStreamBuffer);
   return file;
@@ -185,7 +186,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_by
   close(file.descriptor);
   if (error != 0) return FileError("cannot be read", error);
   if (contents.size() <= max_bytes) return contents;
-  return absl::ResourceExhaustedError(absl::StrCat("file: longer than ", max_bytes, " bytes"));
+  return FieldError(absl::StatusCode::kResourceExhausted, "file", absl::StrCat("longer than ", max_bytes, " bytes"));
 }
 
 absl::Status WriteSmallFile(const std::string& path, absl::string_view contents) {

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 #include "io/itk_parts.h"
@@ -35,9 +36,15 @@ constexpr hsize_t kMaxChunkBytes = hsize_t{256} << 20;
 constexpr hsize_t kMostPacked = 1040;
 constexpr size_t kImageStep = size_t{1} << 20;
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
-absl::Status Unimplemented(absl::string_view what) { return absl::UnimplementedError(what); }
-absl::Status Lost(absl::string_view what) { return absl::DataLossError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
+absl::Status Unimplemented(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kUnimplemented, field, what);
+}
+absl::Status Lost(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kDataLoss, field, what);
+}
 
 // An identifier of the library that closes itself.
 class Handle {
@@ -97,15 +104,15 @@ bool HasLink(hid_t group, const char* name) { return H5Lexists(group, name, H5P_
 // A link may lead to another file or around in circles, unless it is a hard one.
 absl::Status CheckHardLink(hid_t group, const char* name, absl::string_view field) {
   H5L_info_t info;
-  if (!HasLink(group, name)) return Invalid(absl::StrCat(field, ": is missing"));
-  if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0) return Lost(absl::StrCat("file: ", field, " cannot be read"));
-  return info.type == H5L_TYPE_HARD ? absl::OkStatus() : Unimplemented(absl::StrCat(field, ": is a link"));
+  if (!HasLink(group, name)) return Invalid(field, "is missing");
+  if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0) return Lost("file", absl::StrCat(field, " cannot be read"));
+  return info.type == H5L_TYPE_HARD ? absl::OkStatus() : Unimplemented(field, "is a link");
 }
 
 absl::StatusOr<Handle> OpenGroup(hid_t parent, const char* name, absl::string_view field) {
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(parent, name, field));
   Handle group(H5Gopen2(parent, name, H5P_DEFAULT));
-  if (!group.ok()) return Invalid(absl::StrCat(field, ": is not a group"));
+  if (!group.ok()) return Invalid(field, "is not a group");
   return group;
 }
 
@@ -117,17 +124,17 @@ absl::Status CheckStorage(hid_t set, hsize_t count, hsize_t number_bytes, absl::
   // The size that a header claims is no more than the file's.
   hsize_t file_bytes = 0;
   const Handle file(H5Iget_file_id(set));
-  if (!file.ok() || H5Fget_filesize(file.get(), &file_bytes) < 0) return Lost("file: has no size");
+  if (!file.ok() || H5Fget_filesize(file.get(), &file_bytes) < 0) return Lost("file", "has no size");
   const hsize_t stored = std::min(H5Dget_storage_size(set), file_bytes);
   if (layout == H5D_COMPACT || layout == H5D_CONTIGUOUS) {
-    if (H5Pget_external_count(plan.get()) != 0) return Unimplemented(absl::StrCat(field, ": lies in other files"));
-    return stored >= bytes ? absl::OkStatus() : Lost(absl::StrCat("file: ", field, " is cut short"));
+    if (H5Pget_external_count(plan.get()) != 0) return Unimplemented(field, "lies in other files");
+    return stored >= bytes ? absl::OkStatus() : Lost("file", absl::StrCat(field, " is cut short"));
   }
   hsize_t chunk = 0;
   if (layout != H5D_CHUNKED || H5Pget_chunk(plan.get(), 1, &chunk) != 1) {
-    return Unimplemented(absl::StrCat(field, ": is neither contiguous nor chunked"));
+    return Unimplemented(field, "is neither contiguous nor chunked");
   }
-  if (chunk > kMaxChunkBytes / number_bytes) return Unimplemented(absl::StrCat(field, ": has chunks above 256 MiB"));
+  if (chunk > kMaxChunkBytes / number_bytes) return Unimplemented(field, "has chunks above 256 MiB");
   const int filters = H5Pget_nfilters(plan.get());
   int deflations = 0;
   for (int i = 0; i < filters; ++i) {
@@ -135,14 +142,14 @@ absl::Status CheckStorage(hid_t set, hsize_t count, hsize_t number_bytes, absl::
     size_t values = 0;
     const H5Z_filter_t filter = H5Pget_filter2(plan.get(), i, &flags, &values, nullptr, 0, nullptr, &config);
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32) {
-      return Unimplemented(absl::StrCat(field, ": has a filter that is not supported"));
+      return Unimplemented(field, "has a filter that is not supported");
     }
     // Each one multiplies how much a byte can become.
     if (filter == H5Z_FILTER_DEFLATE && ++deflations > 1) {
-      return Unimplemented(absl::StrCat(field, ": is deflated more than once"));
+      return Unimplemented(field, "is deflated more than once");
     }
   }
-  return stored >= bytes / kMostPacked ? absl::OkStatus() : Lost(absl::StrCat("file: ", field, " is cut short"));
+  return stored >= bytes / kMostPacked ? absl::OkStatus() : Lost("file", absl::StrCat(field, " is cut short"));
 }
 
 // A data set of numbers in one dimension.
@@ -156,16 +163,16 @@ absl::StatusOr<NumberSet> OpenNumbers(hid_t group, const char* name, absl::strin
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(group, name, field));
   NumberSet numbers;
   numbers.set = Handle(H5Dopen2(group, name, H5P_DEFAULT));
-  if (!numbers.set.ok()) return Invalid(absl::StrCat(field, ": is not a data set"));
+  if (!numbers.set.ok()) return Invalid(field, "is not a data set");
   const Handle type(H5Dget_type(numbers.set.get())), space(H5Dget_space(numbers.set.get()));
   if (H5Tget_class(type.get()) != H5T_FLOAT || H5Tget_size(type.get()) > sizeof(double)) {
-    return Unimplemented(absl::StrCat(field, ": must be float32 or float64"));
+    return Unimplemented(field, "must be float32 or float64");
   }
   numbers.number_bytes = H5Tget_size(type.get());
   const H5S_class_t shape = H5Sget_simple_extent_type(space.get());
   if (shape == H5S_NULL) return numbers;
   if (shape != H5S_SIMPLE || H5Sget_simple_extent_ndims(space.get()) != 1) {
-    return Invalid(absl::StrCat(field, ": must have one dimension"));
+    return Invalid(field, "must have one dimension");
   }
   H5Sget_simple_extent_dims(space.get(), &numbers.count, nullptr);
   return numbers;
@@ -177,22 +184,22 @@ absl::StatusOr<std::vector<double>> ReadNumbers(hid_t group, const char* name, i
   if (wanted == 0 && !HasLink(group, name)) return std::vector<double>();
   INTRAWARP_ASSIGN_OR_RETURN(const NumberSet numbers, OpenNumbers(group, name, field));
   if (numbers.count != static_cast<hsize_t>(wanted)) {
-    return Invalid(absl::StrCat(field, ": has ", numbers.count, " numbers, must have ", wanted));
+    return Invalid(field, absl::StrCat("has ", numbers.count, " numbers, must have ", wanted));
   }
   if (wanted == 0) return std::vector<double>();
   INTRAWARP_RETURN_IF_ERROR(CheckStorage(numbers.set.get(), numbers.count, numbers.number_bytes, field));
   std::vector<double> values(numbers.count);
   if (H5Dread(numbers.set.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
-    return Lost(absl::StrCat("file: ", field, " cannot be read"));
+    return Lost("file", absl::StrCat(field, " cannot be read"));
   }
   if (std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) return values;
-  return Invalid(absl::StrCat(field, ": a number is not finite"));
+  return Invalid(field, "a number is not finite");
 }
 
 absl::StatusOr<std::string> ReadVariableString(hid_t set, hid_t type) {
   char* text = nullptr;
   if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text) < 0 || text == nullptr) {
-    return Lost("file: TransformType cannot be read");
+    return Lost("file", "TransformType cannot be read");
   }
   const std::string out(text, strnlen(text, kMaxTypeLength + 1));
   H5free_memory(text);
@@ -201,10 +208,10 @@ absl::StatusOr<std::string> ReadVariableString(hid_t set, hid_t type) {
 
 absl::StatusOr<std::string> ReadFixedString(hid_t set, hid_t type) {
   const size_t size = H5Tget_size(type);
-  if (size > kMaxTypeLength) return Invalid("TransformType: is too long");
+  if (size > kMaxTypeLength) return Invalid("TransformType", "is too long");
   std::string text(size, '\0');
   if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0) {
-    return Lost("file: TransformType cannot be read");
+    return Lost("file", "TransformType cannot be read");
   }
   return text.substr(0, strnlen(text.data(), size));
 }
@@ -212,16 +219,16 @@ absl::StatusOr<std::string> ReadFixedString(hid_t set, hid_t type) {
 absl::StatusOr<std::string> ReadType(hid_t group) {
   INTRAWARP_RETURN_IF_ERROR(CheckHardLink(group, kType, kType));
   const Handle set(H5Dopen2(group, kType, H5P_DEFAULT));
-  if (!set.ok()) return Invalid("TransformType: is not a data set");
+  if (!set.ok()) return Invalid("TransformType", "is not a data set");
   const Handle type(H5Dget_type(set.get())), space(H5Dget_space(set.get())), plan(H5Dget_create_plist(set.get()));
   const H5D_layout_t layout = H5Pget_layout(plan.get());
   const bool here = (layout == H5D_COMPACT || layout == H5D_CONTIGUOUS) && H5Pget_external_count(plan.get()) == 0;
   if (H5Tget_class(type.get()) != H5T_STRING || H5Sget_simple_extent_npoints(space.get()) != 1 || !here) {
-    return Invalid("TransformType: must be one string");
+    return Invalid("TransformType", "must be one string");
   }
   absl::StatusOr<std::string> text = H5Tis_variable_str(type.get()) > 0 ? ReadVariableString(set.get(), type.get())
                                                                         : ReadFixedString(set.get(), type.get());
-  if (text.ok() && text->size() > kMaxTypeLength) return Invalid("TransformType: is too long");
+  if (text.ok() && text->size() > kMaxTypeLength) return Invalid("TransformType", "is too long");
   return text;
 }
 
@@ -251,14 +258,14 @@ absl::StatusOr<ItkTransform> ReadImage(const std::string& image) {
   const Handle access = InMemory();
   // The library copies the image, and does not write to it.
   if (H5Pset_file_image(access.get(), const_cast<char*>(image.data()), image.size()) < 0) {
-    return absl::ResourceExhaustedError("file: no memory to read it");
+    return FieldError(absl::StatusCode::kResourceExhausted, "file", "no memory to read it");
   }
   const Handle file(H5Fopen("transform", H5F_ACC_RDONLY, access.get()));
-  if (!file.ok()) return Lost("file: is not an HDF5 file, or broken");
+  if (!file.ok()) return Lost("file", "is not an HDF5 file, or broken");
   INTRAWARP_ASSIGN_OR_RETURN(const Handle group, OpenGroup(file.get(), kGroup, kGroup));
   H5G_info_t info;
-  if (H5Gget_info(group.get(), &info) < 0) return Lost("file: TransformGroup cannot be read");
-  if (info.nlinks > kMaxItkParts) return Unimplemented(absl::StrCat("Transform: a list of more than ", kMaxItkParts));
+  if (H5Gget_info(group.get(), &info) < 0) return Lost("file", "TransformGroup cannot be read");
+  if (info.nlinks > kMaxItkParts) return Unimplemented("Transform", absl::StrCat("a list of more than ", kMaxItkParts));
   std::vector<ItkPart> parts;
   for (size_t i = 0; i < info.nlinks; ++i) {
     INTRAWARP_ASSIGN_OR_RETURN(parts.emplace_back(), ReadPart(group, i));
@@ -323,7 +330,7 @@ std::optional<std::vector<uint8_t>> MakeImage(const ItkTransform& transform) {
 
 absl::StatusOr<ItkTransform> ReadItkHdf5(const std::string& path, size_t max_bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string image, ReadSmallFile(path, max_bytes));
-  if (image.empty()) return Lost("file: is empty");
+  if (image.empty()) return Lost("file", "is empty");
   const Library library;
   return ReadImage(image);
 }
@@ -334,7 +341,9 @@ absl::Status WriteItkHdf5(const std::string& path, const ItkTransform& transform
     const Library library;
     image = MakeImage(transform);
   }
-  if (!image.has_value()) return absl::ResourceExhaustedError("file: the HDF5 library could not make it");
+  if (!image.has_value()) {
+    return FieldError(absl::StatusCode::kResourceExhausted, "file", "the HDF5 library could not make it");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   INTRAWARP_RETURN_IF_ERROR(file.Write(image->data(), image->size()));
   return file.Commit();

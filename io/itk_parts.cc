@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/axes.h"
 #include "io/volume.h"
@@ -24,8 +25,12 @@ constexpr int kMinNodes = 4;
 // micrometre.
 constexpr double kMaxShear = 1e-6;
 
-absl::Status Unimplemented(absl::string_view what) { return absl::UnimplementedError(what); }
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+absl::Status Unimplemented(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kUnimplemented, field, what);
+}
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
 
 // ---- Affine types ---------------------------------------------------------------------------------------------------
 
@@ -61,7 +66,7 @@ AffineMap Turn(int axis, double angle) {
 absl::StatusOr<AffineMap> FromVersor(const double* v) {
   const double x = v[0], y = v[1], z = v[2];
   const double rest = 1 - (x * x + y * y + z * z);
-  if (!(rest > -1e-6)) return Invalid("Parameters: the versor is longer than 1");
+  if (!(rest > -1e-6)) return Invalid("Parameters", "the versor is longer than 1");
   const double w = std::sqrt(std::max(0.0, rest));
   const double rows[9] = {1 - 2 * (y * y + z * z), 2 * (x * y - z * w),     2 * (x * z + y * w),
                           2 * (x * y + z * w),     1 - 2 * (x * x + z * z), 2 * (y * z - x * w),
@@ -90,7 +95,7 @@ absl::StatusOr<AffineMap> MakeEuler(const Numbers& p, const Numbers& f) {
 }
 absl::StatusOr<AffineMap> MakeVersor(const Numbers& p, const Numbers& f) {
   // ITK 5 itself forgets a centre that it has read before the versor; later versions may do otherwise.
-  if (f != Numbers(3, 0.0)) return Unimplemented("FixedParameters: a VersorTransform about a centre");
+  if (f != Numbers(3, 0.0)) return Unimplemented("FixedParameters", "a VersorTransform about a centre");
   return FromVersor(p.data());
 }
 absl::StatusOr<AffineMap> MakeVersorRigid(const Numbers& p, const Numbers& f) {
@@ -155,16 +160,16 @@ absl::Status CheckType(const ItkPart& part) {
   for (const absl::string_view inverse :
        {"InverseBSplineTransform", "InverseDisplacementFieldTransform", "InverseThinPlateSplineKernelTransform"}) {
     if (absl::StartsWith(part.type, inverse)) {
-      return Unimplemented(absl::StrCat("Transform: ", inverse, ", which maps from moving to fixed"));
+      return Unimplemented("Transform", absl::StrCat(inverse, ", which maps from moving to fixed"));
     }
   }
   for (const absl::string_view known :
        {"BSplineDeformableTransform", "ThinPlateSplineKernelTransform", "ScaleVersor3DTransform",
         "ScaleSkewVersor3DTransform", "QuaternionRigidTransform", "Rigid3DTransform", "VelocityFieldTransform"}) {
-    if (NameOf(part) == known) return Unimplemented(absl::StrCat("Transform: ", known, " is not supported"));
+    if (NameOf(part) == known) return Unimplemented("Transform", absl::StrCat(known, " is not supported"));
   }
-  return Unimplemented(
-      "Transform: neither affine nor a displacement field nor a B-spline of order 3, in three dimensions");
+  return Unimplemented("Transform",
+                       "neither affine nor a displacement field nor a B-spline of order 3, in three dimensions");
 }
 
 absl::StatusOr<AffineMap> AffineOf(const ItkPart& part) {
@@ -173,8 +178,8 @@ absl::StatusOr<AffineMap> AffineOf(const ItkPart& part) {
   INTRAWARP_ASSIGN_OR_RETURN(const Numbers parameters, part.parameters(type.parameters));
   INTRAWARP_ASSIGN_OR_RETURN(const Numbers fixed, part.fixed_parameters(fixed_count));
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap map, type.make(parameters, fixed));
-  if (IsSingular(map)) return Invalid("Parameters: the matrix is singular");
-  if (!HasFiniteTranslation(map)) return Invalid("Parameters: the translation is not finite");
+  if (IsSingular(map)) return Invalid("Parameters", "the matrix is singular");
+  if (!HasFiniteTranslation(map)) return Invalid("Parameters", "the translation is not finite");
   return map;
 }
 
@@ -186,7 +191,7 @@ absl::StatusOr<Geometry> GridOf(const ItkPart& part, int least, absl::string_vie
   Geometry grid;
   for (int a = 0; a < 3; ++a) {
     if (!(p[a] >= least && p[a] <= kMaxAxis) || p[a] != std::floor(p[a])) {
-      return Invalid(absl::StrCat("FixedParameters: ", p[a], " ", what, " along an axis"));
+      return Invalid("FixedParameters", absl::StrCat(p[a], " ", what, " along an axis"));
     }
     grid.size[a] = static_cast<int>(p[a]);
     grid.origin[a] = p[3 + a];
@@ -194,14 +199,14 @@ absl::StatusOr<Geometry> GridOf(const ItkPart& part, int least, absl::string_vie
     for (int c = 0; c < 3; ++c) grid.direction[a][c] = p[9 + 3 * a + c];
   }
   const absl::Status valid = ValidateGeometry(grid);
-  if (!valid.ok()) return Invalid(absl::StrCat("FixedParameters: ", valid.message()));
+  if (!valid.ok()) return Invalid("FixedParameters", absl::StrCat(valid.message()));
   return grid;
 }
 
 absl::StatusOr<float> ToFloat32(double value) {
   const float narrow = static_cast<float>(value);
   if (std::isfinite(narrow)) return narrow;
-  return Invalid("Parameters: must have numbers that float32 holds");
+  return Invalid("Parameters", "must have numbers that float32 holds");
 }
 
 // A spline's parameters are one plane of coefficients a component, a field's one vector a sample.
@@ -235,13 +240,14 @@ absl::Status PullBack(const AffineMap& inner, ItkTransform* transform) {
   for (int c = 0; c < 3; ++c) axes[c] = {to_physical.m[0][c], to_physical.m[1][c], to_physical.m[2][c]};
   for (int c = 0; c < 3; ++c) {
     if (std::abs(Cosine(axes[c], axes[(c + 1) % 3])) > kMaxShear) {
-      return Unimplemented("Transform: an affine map that shears the grid of a B-spline or field after it");
+      return Unimplemented("Transform", "an affine map that shears the grid of a B-spline or field after it");
     }
   }
   const Vec3d origin{to_physical.m[0][3], to_physical.m[1][3], to_physical.m[2][3]};
   const absl::StatusOr<Geometry> grid = GeometryFromAxes(transform->grid.size, axes, origin);
-  if (!grid.ok())
-    return Invalid(absl::StrCat("Transform: the grid that the list composes to: ", grid.status().message()));
+  if (!grid.ok()) {
+    return Invalid("Transform", absl::StrCat("the grid that the list composes to: ", grid.status().message()));
+  }
   transform->grid = *grid;
   for (size_t i = 0; i + 2 < transform->vectors.size(); i += 3) {
     float* u = transform->vectors.data() + i;
@@ -259,12 +265,12 @@ absl::Status TakeQueue(std::vector<ItkPart>* parts) {
   const bool composed = !parts->empty() && IsComposite(parts->front());
   if (composed) parts->erase(parts->begin());
   if (!composed && parts->size() > 1) {
-    return Unimplemented("Transform: a list without a CompositeTransform, which ITK does not compose");
+    return Unimplemented("Transform", "a list without a CompositeTransform, which ITK does not compose");
   }
   if (std::any_of(parts->begin(), parts->end(), IsComposite)) {
-    return Unimplemented("Transform: a CompositeTransform that is not the first of the list");
+    return Unimplemented("Transform", "a CompositeTransform that is not the first of the list");
   }
-  return parts->empty() ? Unimplemented("Transform: a list without transforms") : absl::OkStatus();
+  return parts->empty() ? Unimplemented("Transform", "a list without transforms") : absl::OkStatus();
 }
 
 absl::Status CheckQueue(const std::vector<ItkPart>& parts) {
@@ -274,7 +280,7 @@ absl::Status CheckQueue(const std::vector<ItkPart>& parts) {
     not_affine += AffineTypeOf(part) == nullptr;
   }
   if (not_affine <= 1) return absl::OkStatus();
-  return Unimplemented("Transform: several B-splines or displacement fields in one list");
+  return Unimplemented("Transform", "several B-splines or displacement fields in one list");
 }
 
 // The product of the affine maps in [begin, end), the last applied first.
@@ -286,7 +292,7 @@ absl::StatusOr<AffineMap> ProductOf(std::vector<ItkPart>::const_iterator begin,
     product = Compose(product, inner);
   }
   if (!IsSingular(product) && HasFiniteTranslation(product)) return product;
-  return Invalid("Parameters: the product of the matrices is singular or not finite");
+  return Invalid("Parameters", "the product of the matrices is singular or not finite");
 }
 
 // ---- Out ------------------------------------------------------------------------------------------------------------
@@ -349,7 +355,7 @@ absl::StatusOr<ItkTransform> ComposeItkParts(std::vector<ItkPart> parts) {
   INTRAWARP_RETURN_IF_ERROR(PullBack(inner, &transform));
   transform.affine = Compose(transform.affine, inner);
   if (!IsSingular(transform.affine) && HasFiniteTranslation(transform.affine)) return transform;
-  return Invalid("Parameters: the product of the matrices is singular or not finite");
+  return Invalid("Parameters", "the product of the matrices is singular or not finite");
 }
 
 std::vector<ItkPartOut> ItkPartsOf(const ItkTransform& transform) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 #include "io/itk_parts.h"
@@ -25,28 +26,33 @@ struct Block {
 };
 
 absl::StatusOr<std::vector<Block>> SplitBlocks(absl::string_view text) {
-  if (!IsItkText(text)) return absl::InvalidArgumentError("file: is not an Insight Transform File");
+  if (!IsItkText(text)) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "file", "is not an Insight Transform File");
+  }
   std::vector<Block> blocks;
   for (absl::string_view raw : absl::StrSplit(text, '\n')) {
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
     if (line.empty() || line[0] == '#') continue;
     const size_t colon = line.find(':');
-    if (colon == absl::string_view::npos) return absl::InvalidArgumentError("file: has a line without a key");
+    if (colon == absl::string_view::npos) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "file", "has a line without a key");
+    }
     const absl::string_view key = line.substr(0, colon), value = absl::StripAsciiWhitespace(line.substr(colon + 1));
     if (key == "Transform") {
       if (blocks.size() == kMaxItkParts) {
-        return absl::UnimplementedError(absl::StrCat("Transform: a list of more than ", kMaxItkParts));
+        return FieldError(absl::StatusCode::kUnimplemented, "Transform",
+                          absl::StrCat("a list of more than ", kMaxItkParts));
       }
       blocks.push_back({value, {}, {}});
     } else if (blocks.empty()) {
-      return absl::InvalidArgumentError("Transform: is missing");
+      return FieldError(absl::StatusCode::kInvalidArgument, "Transform", "is missing");
     } else if (key == "Parameters") {
       blocks.back().parameters = value;
     } else if (key == "FixedParameters") {
       blocks.back().fixed_parameters = value;
     }
   }
-  if (blocks.empty()) return absl::InvalidArgumentError("Transform: is missing");
+  if (blocks.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "Transform", "is missing");
   return blocks;
 }
 
@@ -56,20 +62,23 @@ auto Words(absl::string_view text) { return absl::StrSplit(text, absl::ByAnyChar
 absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text, int64_t count, absl::string_view field) {
   // Every number takes two characters or more, so the text bounds what is allocated.
   if (count > static_cast<int64_t>(text.size() / 2 + 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": has fewer than ", count, " numbers"));
+    return FieldError(absl::StatusCode::kInvalidArgument, field, absl::StrCat("has fewer than ", count, " numbers"));
   }
   std::vector<double> numbers;
   numbers.reserve(static_cast<size_t>(count));
   for (absl::string_view word : Words(text)) {
     const absl::StatusOr<double> value = ParseFinite(word);
-    if (!value.ok()) return absl::InvalidArgumentError(absl::StrCat(field, ": a number is ", value.status().message()));
+    if (!value.ok())
+      return FieldError(absl::StatusCode::kInvalidArgument, field,
+                        absl::StrCat("a number is ", value.status().message()));
     if (static_cast<int64_t>(numbers.size()) == count) {
-      return absl::InvalidArgumentError(absl::StrCat(field, ": must have ", count, " numbers"));
+      return FieldError(absl::StatusCode::kInvalidArgument, field, absl::StrCat("must have ", count, " numbers"));
     }
     numbers.push_back(*value);
   }
   if (static_cast<int64_t>(numbers.size()) < count) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": has ", numbers.size(), " numbers, must have ", count));
+    return FieldError(absl::StatusCode::kInvalidArgument, field,
+                      absl::StrCat("has ", numbers.size(), " numbers, must have ", count));
   }
   return numbers;
 }
@@ -102,7 +111,7 @@ absl::Status CheckVectors(const ItkTransform& transform) {
   if (transform.kind == ItkTransform::Kind::kAffine) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(transform.grid));
   if (static_cast<int64_t>(transform.vectors.size()) == 3 * transform.grid.voxels()) return absl::OkStatus();
-  return absl::InvalidArgumentError("vectors: their number does not match the size of the grid");
+  return FieldError(absl::StatusCode::kInvalidArgument, "vectors", "their number does not match the size of the grid");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -29,7 +30,9 @@ constexpr size_t kMaxLine = 4096;
 constexpr int64_t kMaxDeflateRatio = 1032;
 constexpr int64_t kBytesPerEntry = 2 * sizeof(int32_t) + sizeof(double);
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
 absl::Status BadLine(int64_t line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
 }
@@ -42,7 +45,7 @@ class LineReader {
     gzFile file = gzdopen(regular.descriptor, "rb");
     if (file == nullptr) {
       close(regular.descriptor);
-      return absl::ResourceExhaustedError("file: no memory for zlib");
+      return FieldError(absl::StatusCode::kResourceExhausted, "file", "no memory for zlib");
     }
     gzbuffer(file, 1 << 17);
     return std::unique_ptr<LineReader>(new LineReader(file, regular.bytes));
@@ -92,8 +95,9 @@ class LineReader {
     int error = Z_OK;
     gzerror(file_, &error);
     if (got < 0 || error == Z_BUF_ERROR) {
-      return error == Z_ERRNO ? FileError("cannot be read", errno)
-                              : absl::DataLossError("data: the compressed file is truncated or corrupt");
+      return error == Z_ERRNO
+                 ? FileError("cannot be read", errno)
+                 : FieldError(absl::StatusCode::kDataLoss, "data", "the compressed file is truncated or corrupt");
     }
     end_ += got;
     return got > 0;
@@ -141,13 +145,13 @@ struct Header {
 absl::Status ParseBanner(absl::string_view line, Header* header) {
   const std::string lower = absl::AsciiStrToLower(line);
   absl::string_view rest = lower;
-  if (TakeWord(rest) != "%%matrixmarket") return Invalid("header: does not begin with %%MatrixMarket");
-  if (TakeWord(rest) != "matrix") return Invalid("header: the object is not matrix");
+  if (TakeWord(rest) != "%%matrixmarket") return Invalid("header", "does not begin with %%MatrixMarket");
+  if (TakeWord(rest) != "matrix") return Invalid("header", "the object is not matrix");
   const absl::string_view format = TakeWord(rest), field = TakeWord(rest), symmetry = TakeWord(rest);
-  if (format == "array") return absl::UnimplementedError("header: array (dense) files");
-  if (format != "coordinate") return Invalid("header: the format is not coordinate");
-  if (field == "complex") return absl::UnimplementedError("header: complex values");
-  if (symmetry == "hermitian") return absl::UnimplementedError("header: hermitian matrices");
+  if (format == "array") return FieldError(absl::StatusCode::kUnimplemented, "header", "array (dense) files");
+  if (format != "coordinate") return Invalid("header", "the format is not coordinate");
+  if (field == "complex") return FieldError(absl::StatusCode::kUnimplemented, "header", "complex values");
+  if (symmetry == "hermitian") return FieldError(absl::StatusCode::kUnimplemented, "header", "hermitian matrices");
   if (field == "real" || field == "double") {
     header->field = Field::kReal;
   } else if (field == "integer") {
@@ -155,7 +159,7 @@ absl::Status ParseBanner(absl::string_view line, Header* header) {
   } else if (field == "pattern") {
     header->field = Field::kPattern;
   } else {
-    return Invalid("header: the field is not real, integer or pattern");
+    return Invalid("header", "the field is not real, integer or pattern");
   }
   if (symmetry == "general") {
     header->symmetry = Symmetry::kGeneral;
@@ -164,29 +168,29 @@ absl::Status ParseBanner(absl::string_view line, Header* header) {
   } else if (symmetry == "skew-symmetric") {
     header->symmetry = Symmetry::kSkew;
   } else {
-    return Invalid("header: the symmetry is not general, symmetric or skew-symmetric");
+    return Invalid("header", "the symmetry is not general, symmetric or skew-symmetric");
   }
-  if (!TakeWord(rest).empty()) return Invalid("header: more than five words");
+  if (!TakeWord(rest).empty()) return Invalid("header", "more than five words");
   return absl::OkStatus();
 }
 
 absl::Status ParseSize(absl::string_view line, Header* header) {
   int64_t size[3];
   for (int64_t& n : size) {
-    if (!Parse(TakeWord(line), &n) || n < 0) return Invalid("size: must be three numbers: rows, columns, entries");
+    if (!Parse(TakeWord(line), &n) || n < 0) return Invalid("size", "must be three numbers: rows, columns, entries");
   }
-  if (!TakeWord(line).empty()) return Invalid("size: must be three numbers: rows, columns, entries");
+  if (!TakeWord(line).empty()) return Invalid("size", "must be three numbers: rows, columns, entries");
   constexpr int64_t kMaxIndex = std::numeric_limits<int32_t>::max();
   if (size[0] > kMaxIndex || size[1] > kMaxIndex) {
-    return Invalid(absl::StrCat("size: ", size[0], "x", size[1], " has more than 2^31 - 1 rows or columns"));
+    return Invalid("size", absl::StrCat(size[0], "x", size[1], " has more than 2^31 - 1 rows or columns"));
   }
   header->rows = static_cast<int32_t>(size[0]);
   header->columns = static_cast<int32_t>(size[1]);
   header->entries = size[2];
   if (header->symmetry != Symmetry::kGeneral && size[0] != size[1]) {
-    return Invalid(absl::StrCat("size: ", size[0], "x", size[1], " is not square, but the header says symmetric"));
+    return Invalid("size", absl::StrCat(size[0], "x", size[1], " is not square, but the header says symmetric"));
   }
-  if (header->entries > 0 && (size[0] == 0 || size[1] == 0)) return Invalid("size: entries without rows or columns");
+  if (header->entries > 0 && (size[0] == 0 || size[1] == 0)) return Invalid("size", "entries without rows or columns");
   return absl::OkStatus();
 }
 
@@ -195,11 +199,11 @@ absl::StatusOr<Header> ReadHeader(LineReader& reader) {
   Header header;
   absl::string_view line;
   INTRAWARP_ASSIGN_OR_RETURN(bool more, reader.Next(&line));
-  if (!more) return Invalid("header: the file is empty");
+  if (!more) return Invalid("header", "the file is empty");
   INTRAWARP_RETURN_IF_ERROR(ParseBanner(line, &header));
   while (true) {
     INTRAWARP_ASSIGN_OR_RETURN(more, reader.Next(&line));
-    if (!more) return Invalid("size: missing");
+    if (!more) return Invalid("size", "missing");
     absl::string_view rest = line;
     const absl::string_view word = TakeWord(rest);
     if (word.empty() || word[0] == '%') continue;
@@ -212,14 +216,15 @@ absl::Status CheckMemory(const Header& header, LineReader& reader, int64_t max_b
   const int64_t row_bytes = (int64_t{header.rows} + 1) * sizeof(int64_t);
   const int64_t lines = header.symmetry == Symmetry::kGeneral ? 1 : 2;
   if (row_bytes > max_bytes || header.entries > (max_bytes - row_bytes) / kBytesPerEntry / lines) {
-    return absl::ResourceExhaustedError(absl::StrCat("size: ", header.rows, "x", header.columns, " with ",
-                                                     header.entries, " entries takes more than ", max_bytes, " bytes"));
+    return FieldError(absl::StatusCode::kResourceExhausted, "size",
+                      absl::StrCat(header.rows, "x", header.columns, " with ", header.entries,
+                                   " entries takes more than ", max_bytes, " bytes"));
   }
   // "1 1\n" or "1 1 1\n"; the last line may lack its end.
   const int64_t least = header.field == Field::kPattern ? 4 : 6;
   if (header.entries > (reader.max_text() + 1) / least) {
-    return absl::DataLossError(
-        absl::StrCat("data: the file is too short for the ", header.entries, " entries of its header"));
+    return FieldError(absl::StatusCode::kDataLoss, "data",
+                      absl::StrCat("the file is too short for the ", header.entries, " entries of its header"));
   }
   return absl::OkStatus();
 }
@@ -282,7 +287,8 @@ absl::Status ReadEntries(LineReader& reader, const Header& header, HostCoo* coo)
     ++read;
   }
   if (read == header.entries) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("data: ", read, " entries; the header says ", header.entries));
+  return FieldError(absl::StatusCode::kDataLoss, "data",
+                    absl::StrCat(read, " entries; the header says ", header.entries));
 }
 
 // Appends the entries of row `r`, a line each.

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/geometry/geometry.h"
 #include "io/file.h"
@@ -43,14 +44,16 @@ absl::StatusOr<AffineMap> ParseMatrix(absl::string_view text) {
     INTRAWARP_RETURN_IF_ERROR(ParseRow(row, line, m[rows]));
     ++rows;
   }
-  if (rows != 4) return absl::InvalidArgumentError(absl::StrCat("matrix: has ", rows, " rows, must have 4"));
+  if (rows != 4) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "matrix", absl::StrCat("has ", rows, " rows, must have 4"));
+  }
   if (m[3][0] != 0 || m[3][1] != 0 || m[3][2] != 0 || m[3][3] != 1) {
-    return absl::InvalidArgumentError("matrix: the last row must be 0 0 0 1");
+    return FieldError(absl::StatusCode::kInvalidArgument, "matrix", "the last row must be 0 0 0 1");
   }
   AffineMap map;
   for (int r = 0; r < 3; ++r)
     for (int c = 0; c < 4; ++c) map.m[r][c] = m[r][c];
-  if (IsSingular(map)) return absl::InvalidArgumentError("matrix: the linear part is singular");
+  if (IsSingular(map)) return FieldError(absl::StatusCode::kInvalidArgument, "matrix", "the linear part is singular");
   return map;
 }
 

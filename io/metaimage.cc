@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/axes.h"
 #include "io/file.h"
@@ -28,8 +29,12 @@ constexpr int64_t kMaxHeader = int64_t{1} << 16;
 constexpr int64_t kMaxSkip = int64_t{256} << 20;
 constexpr absl::string_view kDataFile = "ElementDataFile";
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
-absl::Status Unimplemented(absl::string_view what) { return absl::UnimplementedError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
+absl::Status Unimplemented(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kUnimplemented, field, what);
+}
 
 // ---- Header in ------------------------------------------------------------------------------------------------------
 
@@ -62,13 +67,13 @@ absl::StatusOr<Header> ReadHeader(const std::string& path) {
     header.end = static_cast<int64_t>(at);
     if (line.empty()) continue;
     const size_t equals = line.find('=');
-    if (equals == absl::string_view::npos) return Invalid("header: has a line without a key");
+    if (equals == absl::string_view::npos) return Invalid("header", "has a line without a key");
     const std::string key(absl::StripAsciiWhitespace(line.substr(0, equals)));
     const std::string value(absl::StripAsciiWhitespace(line.substr(equals + 1)));
-    if (!header.values.emplace(key, value).second) return Invalid("header: states a key twice");
+    if (!header.values.emplace(key, value).second) return Invalid("header", "states a key twice");
     if (key == kDataFile) return header;
   }
-  return Invalid(whole ? "ElementDataFile: is missing" : "header: is longer than 64 KiB");
+  return whole ? Invalid("ElementDataFile", "is missing") : Invalid("header", "is longer than 64 KiB");
 }
 
 absl::StatusOr<bool> FlagOf(const Header& header, absl::string_view key, bool otherwise) {
@@ -76,7 +81,7 @@ absl::StatusOr<bool> FlagOf(const Header& header, absl::string_view key, bool ot
   const std::string value = absl::AsciiStrToLower(header[key]);
   if (value == "true" || value == "1" || value == "t") return true;
   if (value == "false" || value == "0" || value == "f") return false;
-  return Invalid(absl::StrCat(key, ": must be True or False"));
+  return Invalid(key, "must be True or False");
 }
 
 // Exactly `count` finite numbers.
@@ -84,11 +89,11 @@ absl::StatusOr<std::vector<double>> NumbersOf(const Header& header, absl::string
   std::vector<double> numbers;
   for (const absl::string_view word : absl::StrSplit(header[key], absl::ByAnyChar(" \t"), absl::SkipWhitespace())) {
     const absl::StatusOr<double> value = ParseFinite(word);
-    if (!value.ok()) return Invalid(absl::StrCat(key, ": a number is ", value.status().message()));
+    if (!value.ok()) return Invalid(key, absl::StrCat("a number is ", value.status().message()));
     numbers.push_back(*value);
   }
   if (numbers.size() == count) return numbers;
-  return Invalid(absl::StrCat(key, ": has ", numbers.size(), " numbers, must have ", count));
+  return Invalid(key, absl::StrCat("has ", numbers.size(), " numbers, must have ", count));
 }
 
 absl::StatusOr<double> NumberOf(const Header& header, absl::string_view key, double otherwise) {
@@ -104,21 +109,22 @@ absl::StatusOr<PixelType> TypeOf(const Header& header) {
       {"MET_SHORT", PixelType::kInt16},   {"MET_UINT", PixelType::kUint32}, {"MET_INT", PixelType::kInt32},
       {"MET_ULONG", PixelType::kUint32},  {"MET_LONG", PixelType::kInt32},  {"MET_FLOAT", PixelType::kFloat32},
       {"MET_DOUBLE", PixelType::kFloat64}};
-  if (!header.Has("ElementType")) return Invalid("ElementType: is missing");
+  if (!header.Has("ElementType")) return Invalid("ElementType", "is missing");
   // Images of several channels may call their type an array.
   const absl::string_view name = absl::StripSuffix(header["ElementType"], "_ARRAY");
   for (const auto& [spelled, type] : kTypes) {
     if (name == spelled) return type;
   }
-  return Unimplemented("ElementType: must be one of MET_CHAR, SHORT, INT, LONG, their unsigned ones, FLOAT and DOUBLE");
+  return Unimplemented("ElementType",
+                       "must be one of MET_CHAR, SHORT, INT, LONG, their unsigned ones, FLOAT and DOUBLE");
 }
 
 absl::StatusOr<int> DimensionOf(const Header& header) {
   int dimension = 0;
   if (!absl::SimpleAtoi(header["NDims"], &dimension) || dimension < 1) {
-    return Invalid("NDims: must be a whole number above 0");
+    return Invalid("NDims", "must be a whole number above 0");
   }
-  if (dimension != 2 && dimension != 3) return Unimplemented("NDims: must be 2 or 3");
+  if (dimension != 2 && dimension != 3) return Unimplemented("NDims", "must be 2 or 3");
   return dimension;
 }
 
@@ -127,7 +133,7 @@ absl::StatusOr<Int3> SizeOf(const Header& header, int dimension) {
   Int3 size{1, 1, 1};
   for (int a = 0; a < dimension; ++a) {
     if (!(numbers[a] >= 1 && numbers[a] <= kMaxAxis) || numbers[a] != std::floor(numbers[a])) {
-      return Invalid(absl::StrCat("DimSize: must be whole numbers from 1 to ", kMaxAxis));
+      return Invalid("DimSize", absl::StrCat("must be whole numbers from 1 to ", kMaxAxis));
     }
     size[a] = static_cast<int>(numbers[a]);
   }
@@ -139,7 +145,7 @@ absl::StatusOr<double> UnitOf(const Header& header) {
   if (unit.empty() || unit == "mm" || unit == "?") return 1.0;
   if (unit == "cm") return 10.0;
   if (unit == "um") return 1e-3;
-  return Invalid("DistanceUnits: must be um, mm or cm");
+  return Invalid("DistanceUnits", "must be um, mm or cm");
 }
 
 absl::StatusOr<Geometry> GeometryOf(const Header& header, int dimension) {
@@ -164,7 +170,7 @@ absl::StatusOr<Geometry> GeometryOf(const Header& header, int dimension) {
   // The matrix states one axis after the other.
   Vec3d columns[3], origin;
   for (int a = 0; a < dimension; ++a) {
-    if (!(steps[a] > 0)) return Invalid(absl::StrCat(spacing, ": must be above 0"));
+    if (!(steps[a] > 0)) return Invalid(spacing, "must be above 0");
     for (int r = 0; r < dimension; ++r) columns[a][r] = unit * steps[a] * axes[a * dimension + r];
     origin[a] = unit * position[a];
   }
@@ -182,20 +188,20 @@ struct Image {
 
 absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& header) {
   INTRAWARP_ASSIGN_OR_RETURN(const bool binary, FlagOf(header, "BinaryData", true));
-  if (!binary) return Unimplemented("BinaryData: samples as text are not supported");
+  if (!binary) return Unimplemented("BinaryData", "samples as text are not supported");
   INTRAWARP_ASSIGN_OR_RETURN(const bool compressed, FlagOf(header, "CompressedData", false));
   INTRAWARP_ASSIGN_OR_RETURN(const double skip, NumberOf(header, "HeaderSize", 0));
   if (!(skip >= -1 && skip <= kMaxSkip) || skip != std::floor(skip)) {
-    return Invalid(absl::StrCat("HeaderSize: must be -1 to ", kMaxSkip));
+    return Invalid("HeaderSize", absl::StrCat("must be -1 to ", kMaxSkip));
   }
   SampleSource source{path, header.end, compressed ? Packing::kZlib : Packing::kRaw};
   const absl::string_view name = header[kDataFile];
   if (name == "LOCAL" || name == "Local" || name == "local") return source;
   if (NamesSeveralFiles(name)) {
-    return Unimplemented("ElementDataFile: samples in several files are not supported");
+    return Unimplemented("ElementDataFile", "samples in several files are not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(source.path, DataFileBeside(path, name, kDataFile));
-  if (compressed && skip != 0) return Unimplemented("HeaderSize: beside compressed samples is not supported");
+  if (compressed && skip != 0) return Unimplemented("HeaderSize", "beside compressed samples is not supported");
   source.offset = std::max<int64_t>(0, static_cast<int64_t>(skip));
   source.at_end = skip == -1;
   return source;
@@ -214,12 +220,12 @@ absl::StatusOr<std::vector<uint8_t>> ReadAll(const std::string& path, const Head
 // The image, of one channel or, when that is asked for, as many channels as dimensions.
 absl::StatusOr<Image> ReadImage(const std::string& path, bool vectors, int64_t max_bytes, Header* header) {
   INTRAWARP_ASSIGN_OR_RETURN(*header, ReadHeader(path));
-  if (header->Has("ObjectType") && (*header)["ObjectType"] != "Image") return Invalid("ObjectType: must be Image");
+  if (header->Has("ObjectType") && (*header)["ObjectType"] != "Image") return Invalid("ObjectType", "must be Image");
   Image image;
   INTRAWARP_ASSIGN_OR_RETURN(const int dimension, DimensionOf(*header));
   INTRAWARP_ASSIGN_OR_RETURN(const double channels, NumberOf(*header, "ElementNumberOfChannels", 1));
   const int wanted = vectors ? dimension : 1;
-  if (channels != wanted) return Invalid(absl::StrCat("ElementNumberOfChannels: must be ", wanted));
+  if (channels != wanted) return Invalid("ElementNumberOfChannels", absl::StrCat("must be ", wanted));
   image.channels = wanted;
   INTRAWARP_ASSIGN_OR_RETURN(image.type, TypeOf(*header));
   INTRAWARP_ASSIGN_OR_RETURN(image.geometry, GeometryOf(*header, dimension));
@@ -272,7 +278,7 @@ absl::Status WriteFile(const std::string& path, const Geometry& g, PixelType typ
     const std::string name = DetachedName(path, data, bytes, ".raw");
     return WriteDetached(path, HeaderText(g, type, channels, name), name, data, bytes);
   }
-  if (!absl::EndsWith(path, ".mha")) return Invalid("path: must end in .mha or .mhd");
+  if (!absl::EndsWith(path, ".mha")) return Invalid("path", "must end in .mha or .mhd");
   const std::string text = HeaderText(g, type, channels, "LOCAL");
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   INTRAWARP_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
@@ -292,7 +298,7 @@ absl::StatusOr<HostVolume> ReadMetaImage(const std::string& path, int64_t max_by
   volume.pixels = std::move(image.samples);
   INTRAWARP_ASSIGN_OR_RETURN(volume.rescale_slope, NumberOf(header, "ElementToIntensityFunctionSlope", 1));
   INTRAWARP_ASSIGN_OR_RETURN(volume.rescale_intercept, NumberOf(header, "ElementToIntensityFunctionOffset", 0));
-  if (volume.rescale_slope == 0) return Invalid("ElementToIntensityFunctionSlope: is 0");
+  if (volume.rescale_slope == 0) return Invalid("ElementToIntensityFunctionSlope", "is 0");
   return volume;
 }
 
@@ -300,7 +306,7 @@ absl::StatusOr<HostField> ReadMetaImageField(const std::string& path, int64_t ma
   Header header;
   INTRAWARP_ASSIGN_OR_RETURN(const Image image, ReadImage(path, /*vectors=*/true, max_bytes, &header));
   INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(header));
-  if (unit != 1) return Unimplemented("DistanceUnits: of a displacement field must be mm");
+  if (unit != 1) return Unimplemented("DistanceUnits", "of a displacement field must be mm");
   HostField field;
   field.geometry = image.geometry;
   INTRAWARP_ASSIGN_OR_RETURN(

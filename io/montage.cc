@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/canvas.h"
 #include "io/colormap.h"
@@ -41,9 +42,9 @@ struct Measures {
 
 absl::Status CheckGeometry(const char* name, const Geometry& g, size_t values, int64_t wanted) {
   const absl::Status valid = ValidateGeometry(g);
-  if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", valid.message()));
+  if (!valid.ok()) return FieldError(absl::StatusCode::kInvalidArgument, name, valid.message());
   if (static_cast<int64_t>(values) == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": the number of values does not match the size"));
+  return FieldError(absl::StatusCode::kInvalidArgument, name, "the number of values does not match the size");
 }
 
 absl::Status Check(const HostImage& fixed, const HostImage& moving, const HostImage& warped, const HostField& field,
@@ -54,20 +55,20 @@ absl::Status Check(const HostImage& fixed, const HostImage& moving, const HostIm
   INTRAWARP_RETURN_IF_ERROR(
       CheckGeometry("field", field.geometry, field.displacement.size(), 3 * field.geometry.voxels()));
   if (!SameGrid(fixed.geometry, warped.geometry)) {
-    return absl::InvalidArgumentError("warped: does not lie on the grid of the fixed image");
+    return FieldError(absl::StatusCode::kInvalidArgument, "warped", "does not lie on the grid of the fixed image");
   }
   if (!SameGrid(fixed.geometry, field.geometry)) {
-    return absl::InvalidArgumentError("field: does not lie on the grid of the fixed image");
+    return FieldError(absl::StatusCode::kInvalidArgument, "field", "does not lie on the grid of the fixed image");
   }
   if (options.error) {
     INTRAWARP_RETURN_IF_ERROR(CheckGeometry("error", options.error->geometry, options.error->expected_mm.size(),
                                             options.error->geometry.voxels()));
   }
   for (int a = 0; options.at && a < 3; ++a) {
-    if (!std::isfinite((*options.at)[a])) return absl::InvalidArgumentError("at: is not finite");
+    if (!std::isfinite((*options.at)[a])) return FieldError(absl::StatusCode::kInvalidArgument, "at", "is not finite");
   }
   if (options.panel_pixels < 64 || options.panel_pixels > 1024) {
-    return absl::InvalidArgumentError("panel_pixels: must be 64 to 1024");
+    return FieldError(absl::StatusCode::kInvalidArgument, "panel_pixels", "must be 64 to 1024");
   }
   return absl::OkStatus();
 }

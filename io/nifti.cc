@@ -18,6 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/axes.h"
 #include "io/file.h"
@@ -39,7 +40,9 @@ constexpr absl::string_view kVelocityName = "velocity";
 constexpr absl::string_view kAffineTag = "# T(x) = A(exp(v)(x)), fixed to moving, LPS mm; A:\n";
 constexpr const char* kAxisName[3] = {"x", "y", "z"};
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
 
 // ---- Bytes in -------------------------------------------------------------------------------------------------------
 
@@ -51,7 +54,7 @@ class Reader {
     gzFile file = gzdopen(regular.descriptor, "rb");
     if (file == nullptr) {
       close(regular.descriptor);
-      return absl::ResourceExhaustedError("file: no memory to read it");
+      return FieldError(absl::StatusCode::kResourceExhausted, "file", "no memory to read it");
     }
     gzbuffer(file, kGzBuffer);
     return Reader(file, regular.bytes);
@@ -90,20 +93,21 @@ class Reader {
   // Checks that nothing follows. For a compressed file this also compares the checksum and the length in its trailer.
   absl::Status ExpectEnd() {
     uint8_t extra;
-    if (Read(&extra, 1) != 0) return Invalid("data: there are more bytes than the header says");
+    if (Read(&extra, 1) != 0) return Invalid("data", "there are more bytes than the header says");
     int error = Z_OK;
     gzerror(file_, &error);
     if (error == Z_OK || error == Z_STREAM_END) return absl::OkStatus();
-    return absl::DataLossError(error == Z_BUF_ERROR ? "data: the compressed stream is cut short"
-                                                    : "data: the compressed stream is corrupt");
+    return FieldError(absl::StatusCode::kDataLoss, "data",
+                      error == Z_BUF_ERROR ? "the compressed stream is cut short" : "the compressed stream is corrupt");
   }
 
   // The error after a short Read.
   absl::Status Broken(absl::string_view where, int64_t got, int64_t wanted) {
     int error = Z_OK;
     gzerror(file_, &error);
-    if (error == Z_DATA_ERROR) return absl::DataLossError(absl::StrCat(where, ": the compressed stream is corrupt"));
-    return absl::DataLossError(absl::StrCat(where, ": ends after ", got, " of ", wanted, " bytes"));
+    if (error == Z_DATA_ERROR)
+      return FieldError(absl::StatusCode::kDataLoss, where, "the compressed stream is corrupt");
+    return FieldError(absl::StatusCode::kDataLoss, where, absl::StrCat("ends after ", got, " of ", wanted, " bytes"));
   }
 
  private:
@@ -176,7 +180,7 @@ absl::StatusOr<Header> FromNifti1(nifti_1_header raw, Header header) {
   header.vox_offset = raw.vox_offset;
   header.pair = std::memcmp(raw.magic, "ni1", 4) == 0;
   if (header.pair || std::memcmp(raw.magic, "n+1", 4) == 0) return header;
-  return Invalid("header: the magic is not that of NIfTI-1");
+  return Invalid("header", "the magic is not that of NIfTI-1");
 }
 
 // Reverses the bytes of the numbers that are used.
@@ -207,7 +211,7 @@ absl::StatusOr<Header> FromNifti2(const nifti_1_header& begin, Header header, Re
   header.pair = std::memcmp(header.raw.magic, "ni2", 4) == 0;
   // The end of the magic shows what a transfer as text has done to the file.
   if ((single || header.pair) && std::memcmp(header.raw.magic + 4, kEnd, 4) == 0) return header;
-  return Invalid("header: the magic is not that of NIfTI-2");
+  return Invalid("header", "the magic is not that of NIfTI-2");
 }
 
 absl::StatusOr<Header> ReadHeader(Reader& reader) {
@@ -221,7 +225,7 @@ absl::StatusOr<Header> ReadHeader(Reader& reader) {
     header.swapped = true;
   }
   if (size == kHeader2Bytes) return FromNifti2(begin, header, reader);
-  if (size != kHeaderBytes) return Invalid("header: not a NIfTI file");
+  if (size != kHeaderBytes) return Invalid("header", "not a NIfTI file");
   return FromNifti1(begin, header);
 }
 
@@ -233,24 +237,26 @@ absl::StatusOr<PixelType> PixelTypeOf(const nifti_2_header& h) {
   for (const auto& [code, type] : kTypes) {
     if (code != h.datatype) continue;
     if (h.bitpix == 8 * BytesPerPixel(type)) return type;
-    return Invalid(absl::StrCat("bitpix: is ", h.bitpix, ", must be ", 8 * BytesPerPixel(type), " for ",
-                                nifti_datatype_to_string(code)));
+    return Invalid("bitpix", absl::StrCat("is ", h.bitpix, ", must be ", 8 * BytesPerPixel(type), " for ",
+                                          nifti_datatype_to_string(code)));
   }
   if (!nifti_is_valid_datatype(h.datatype) || h.datatype == DT_UNKNOWN) {
-    return Invalid(absl::StrCat("datatype: ", h.datatype, " is none of NIfTI's"));
+    return Invalid("datatype", absl::StrCat(h.datatype, " is none of NIfTI's"));
   }
-  return absl::UnimplementedError(
-      absl::StrCat("datatype: ", nifti_datatype_to_string(h.datatype), " is not supported"));
+  return FieldError(absl::StatusCode::kUnimplemented, "datatype",
+                    absl::StrCat(nifti_datatype_to_string(h.datatype), " is not supported"));
 }
 
 // The seven lengths; a length beyond dim[0] is 1.
 absl::StatusOr<std::vector<int>> DimsOf(const nifti_2_header& h) {
-  if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid(absl::StrCat("size: dim[0] is ", h.dim[0], ", must be 1 to 7"));
+  if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid("size", absl::StrCat("dim[0] is ", h.dim[0], ", must be 1 to 7"));
   std::vector<int> dims(7, 1);
   for (int i = 0; i < h.dim[0]; ++i) {
-    if (h.dim[i + 1] < 1) return Invalid(absl::StrCat("size: dim[", i + 1, "] is ", h.dim[i + 1], ", must be above 0"));
-    if (h.dim[i + 1] > std::numeric_limits<int>::max())
-      return Invalid(absl::StrCat("size: dim[", i + 1, "] is too long"));
+    if (h.dim[i + 1] < 1)
+      return Invalid("size", absl::StrCat("dim[", i + 1, "] is ", h.dim[i + 1], ", must be above 0"));
+    if (h.dim[i + 1] > std::numeric_limits<int>::max()) {
+      return Invalid("size", absl::StrCat("dim[", i + 1, "] is too long"));
+    }
     dims[i] = static_cast<int>(h.dim[i + 1]);
   }
   return dims;
@@ -267,7 +273,7 @@ absl::StatusOr<double> UnitOf(const nifti_2_header& h) {
     case NIFTI_UNITS_MICRON:
       return 1e-3;
     default:
-      return Invalid(absl::StrCat("units: ", unit, " is not a unit of length"));
+      return Invalid("units", absl::StrCat(unit, " is not a unit of length"));
   }
 }
 
@@ -278,7 +284,7 @@ absl::StatusOr<Vec3d> PixdimOf(const nifti_2_header& h, Int3 size, double unit) 
     const double pixdim = h.pixdim[a + 1];
     const bool given = std::isfinite(pixdim) && pixdim > 0;
     if (!given && size[a] > 1) {
-      return Invalid(absl::StrCat("spacing: ", kAxisName[a], " is ", pixdim, ", must be finite and above 0"));
+      return Invalid("spacing", absl::StrCat(kAxisName[a], " is ", pixdim, ", must be finite and above 0"));
     }
     spacing[a] = given ? pixdim * unit : 1.0;
   }
@@ -302,7 +308,7 @@ absl::StatusOr<Geometry> FromSform(const nifti_2_header& h, const Geometry& g, d
 absl::StatusOr<Geometry> FromQform(const nifti_2_header& h, Geometry g, double unit) {
   double b = h.quatern_b, c = h.quatern_c, d = h.quatern_d;
   const double rest = 1 - (b * b + c * c + d * d);
-  if (!(rest > -1e-3)) return Invalid("direction: the quaternion of the qform is not of unit length");
+  if (!(rest > -1e-3)) return Invalid("direction", "the quaternion of the qform is not of unit length");
   const double a = rest > 0 ? std::sqrt(rest) : 0;
   const double scale = rest > 0 ? 1 : 1 / std::sqrt(1 - rest);
   b *= scale, c *= scale, d *= scale;
@@ -337,8 +343,8 @@ absl::Status RescaleOf(const nifti_2_header& h, double* slope, double* intercept
   *slope = 1;
   *intercept = 0;
   if (h.scl_slope == 0 || std::isnan(h.scl_slope)) return absl::OkStatus();
-  if (!std::isfinite(h.scl_slope)) return Invalid("rescale_slope: is not finite");
-  if (!std::isfinite(h.scl_inter)) return Invalid("rescale_intercept: is not finite");
+  if (!std::isfinite(h.scl_slope)) return Invalid("rescale_slope", "is not finite");
+  if (!std::isfinite(h.scl_inter)) return Invalid("rescale_intercept", "is not finite");
   *slope = h.scl_slope;
   *intercept = h.scl_inter;
   return absl::OkStatus();
@@ -348,8 +354,8 @@ absl::StatusOr<int64_t> OffsetOf(const Header& header) {
   const double offset = header.vox_offset;
   const int64_t least = header.pair ? 0 : header.first_offset();
   if (!(offset >= static_cast<double>(least) && offset <= kMaxOffset) || offset != std::floor(offset)) {
-    return Invalid(
-        absl::StrCat("vox_offset: is ", offset, ", must be a whole number from ", least, " to ", kMaxOffset));
+    return Invalid("vox_offset",
+                   absl::StrCat("is ", offset, ", must be a whole number from ", least, " to ", kMaxOffset));
   }
   return static_cast<int64_t>(offset);
 }
@@ -370,13 +376,14 @@ std::optional<std::string> Sibling(const std::string& path, absl::string_view fr
 absl::StatusOr<std::vector<uint8_t>> ReadVoxels(Reader& reader, int64_t already_read, int64_t offset, int64_t bytes) {
   if (!reader.compressed()) {
     if (reader.file_bytes() < offset + bytes) {
-      return absl::DataLossError(absl::StrCat("data: ends after ", std::max<int64_t>(0, reader.file_bytes() - offset),
-                                              " of ", bytes, " bytes"));
+      return FieldError(
+          absl::StatusCode::kDataLoss, "data",
+          absl::StrCat("ends after ", std::max<int64_t>(0, reader.file_bytes() - offset), " of ", bytes, " bytes"));
     }
-    if (reader.file_bytes() > offset + bytes) return Invalid("data: there are more bytes than the header says");
+    if (reader.file_bytes() > offset + bytes) return Invalid("data", "there are more bytes than the header says");
   } else if (bytes / 1040 > reader.file_bytes()) {
     // Deflate packs at most 1032 bytes into one (zlib's technical details).
-    return absl::DataLossError("data: the file is too short for the size that its header says");
+    return FieldError(absl::StatusCode::kDataLoss, "data", "the file is too short for the size that its header says");
   }
   if (!reader.Skip(offset - already_read)) return reader.Broken("data", 0, bytes);
   return ReadToEnd(reader, bytes);
@@ -396,7 +403,7 @@ absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
   OpenNifti file{std::move(reader), header, header.bytes, ""};
   if (!header.pair) return file;
   const std::optional<std::string> voxels_path = Sibling(header_path.value_or(path), ".hdr", ".img");
-  if (!voxels_path) return Invalid("header: its magic is that of a .hdr and .img pair");
+  if (!voxels_path) return Invalid("header", "its magic is that of a .hdr and .img pair");
   file.voxels_path = *voxels_path;
   return file;
 }
@@ -419,33 +426,36 @@ absl::StatusOr<std::vector<uint8_t>> ReadVoxelsOf(OpenNifti& file, int64_t count
 
 absl::Status CheckVectorIntent(const nifti_2_header& h) {
   if (absl::StartsWith(IntentName(h), "NREG")) {
-    return absl::UnimplementedError("intent: a transformation of NiftyReg, not a displacement field");
+    return FieldError(absl::StatusCode::kUnimplemented, "intent",
+                      "a transformation of NiftyReg, not a displacement field");
   }
-  if (IsVelocity(h)) return Invalid("intent: a velocity, not a displacement field");
+  if (IsVelocity(h)) return Invalid("intent", "a velocity, not a displacement field");
   if (h.intent_code == NIFTI_INTENT_VECTOR || h.intent_code == NIFTI_INTENT_DISPVECT) return absl::OkStatus();
-  return Invalid(absl::StrCat("intent: is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
+  return Invalid("intent", absl::StrCat("is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
 }
 
 // The next extension before the voxels at `offset`: the text of a comment; empty for other extensions.
 absl::StatusOr<std::string> ReadExtension(OpenNifti& file, int64_t offset) {
   int32_t head[2];
   if (offset - file.already_read < kExtensionHead || file.reader.Read(head, kExtensionHead) != kExtensionHead) {
-    return Invalid("extension: is cut short");
+    return Invalid("extension", "is cut short");
   }
   if (file.header.swapped) nifti_swap_4bytes(2, head);
   const auto [size, code] = head;
   if (size < 16 || size % 16 != 0 || size > offset - file.already_read) {
-    return Invalid(absl::StrCat("extension: its size is ", size));
+    return Invalid("extension", absl::StrCat("its size is ", size));
   }
   file.already_read += size;
   std::string text;
   if (code != NIFTI_ECODE_COMMENT || size > kMaxComment) {
-    if (!file.reader.Skip(size - kExtensionHead)) return absl::DataLossError("extension: is cut short");
+    if (!file.reader.Skip(size - kExtensionHead)) {
+      return FieldError(absl::StatusCode::kDataLoss, "extension", "is cut short");
+    }
     return text;
   }
   text.resize(size - kExtensionHead);
   if (file.reader.Read(text.data(), size - kExtensionHead) != size - kExtensionHead) {
-    return absl::DataLossError("extension: is cut short");
+    return FieldError(absl::StatusCode::kDataLoss, "extension", "is cut short");
   }
   text.resize(strnlen(text.data(), text.size()));
   return text;
@@ -453,21 +463,23 @@ absl::StatusOr<std::string> ReadExtension(OpenNifti& file, int64_t offset) {
 
 // The affine map of a velocity, from the comments before the voxels.
 absl::StatusOr<AffineMap> ReadAffineComment(OpenNifti& file) {
-  if (file.header.pair) return absl::UnimplementedError("header: a velocity in two files (.hdr, .img)");
+  if (file.header.pair) {
+    return FieldError(absl::StatusCode::kUnimplemented, "header", "a velocity in two files (.hdr, .img)");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t offset, OffsetOf(file.header));
   uint8_t extender[4];
   if (file.reader.Read(extender, sizeof(extender)) != sizeof(extender)) {
-    return absl::DataLossError("header: is cut short");
+    return FieldError(absl::StatusCode::kDataLoss, "header", "is cut short");
   }
   file.already_read = file.header.first_offset();
   while (extender[0] != 0 && file.already_read < offset) {
     INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadExtension(file, offset));
     if (!absl::StartsWith(text, kAffineTag)) continue;
     absl::StatusOr<AffineMap> affine = ParseMatrix(text);
-    if (!affine.ok()) return Invalid(absl::StrCat("extension: ", affine.status().message()));
+    if (!affine.ok()) return Invalid("extension", absl::StrCat(affine.status().message()));
     return affine;
   }
-  return Invalid("extension: the affine map of the velocity is missing");
+  return Invalid("extension", "the affine map of the velocity is missing");
 }
 
 // Planes of T to interleaved float, INVALID_ARGUMENT when one is not finite in float32.
@@ -479,7 +491,7 @@ absl::Status Interleave(const std::vector<uint8_t>& planes, int64_t voxels, int 
       T value;
       std::memcpy(&value, planes.data() + (c * voxels + i) * sizeof(T), sizeof(T));
       const float v = static_cast<float>(scale[c] * (static_cast<double>(value) + offset));
-      if (!std::isfinite(v)) return Invalid(absl::StrCat("displacement: voxel ", i, " is not finite"));
+      if (!std::isfinite(v)) return Invalid("displacement", absl::StrCat("voxel ", i, " is not finite"));
       out[3 * i + c] = v;
     }
   }
@@ -487,7 +499,7 @@ absl::Status Interleave(const std::vector<uint8_t>& planes, int64_t voxels, int 
 }
 
 absl::Status CheckVelocityIntent(const nifti_2_header& h) {
-  return IsVelocity(h) ? absl::OkStatus() : Invalid("intent: must be 1007 (vector) with the name velocity");
+  return IsVelocity(h) ? absl::OkStatus() : Invalid("intent", "must be 1007 (vector) with the name velocity");
 }
 
 // A field of vectors whose intent is `check`'s.
@@ -498,17 +510,18 @@ absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
   const int components = dims[4];
   const bool right_count = components == 3 || (components == 2 && dims[2] == 1);
   if (!right_count || dims[3] != 1 || dims[5] > 1 || dims[6] > 1) {
-    return Invalid("size: a displacement field must be 5-D, (x, y, z, 1, 3)");
+    return Invalid("size", "a displacement field must be 5-D, (x, y, z, 1, 3)");
   }
   INTRAWARP_RETURN_IF_ERROR(check(h));
   INTRAWARP_ASSIGN_OR_RETURN(const PixelType type, PixelTypeOf(h));
   if (type != PixelType::kFloat32 && type != PixelType::kFloat64) {
-    return absl::UnimplementedError("datatype: of a displacement field must be float32 or float64");
+    return FieldError(absl::StatusCode::kUnimplemented, "datatype",
+                      "of a displacement field must be float32 or float64");
   }
   HostField field;
   INTRAWARP_ASSIGN_OR_RETURN(field.geometry, GeometryOf(h, dims));
   INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
-  if (unit != 1) return absl::UnimplementedError("units: of a displacement field must be mm");
+  if (unit != 1) return FieldError(absl::StatusCode::kUnimplemented, "units", "of a displacement field must be mm");
   double slope, intercept;
   INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &slope, &intercept));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(field.geometry, components, type, max_bytes));
@@ -530,7 +543,7 @@ absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
 absl::StatusOr<AtomicFile> CreateNifti(const std::string& path) {
   if (absl::EndsWith(path, ".nii.gz")) return AtomicFile::Create(path, AtomicFile::Coding::kGzip);
   if (absl::EndsWith(path, ".nii")) return AtomicFile::Create(path);
-  return Invalid("path: must end in .nii or .nii.gz");
+  return Invalid("path", "must end in .nii or .nii.gz");
 }
 
 int DatatypeOf(PixelType type) {
@@ -631,9 +644,9 @@ absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes)
   INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
   const nifti_2_header& h = file.header.raw;
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
-  if (dims[3] > 1) return Invalid(absl::StrCat("size: ", dims[3], " time points (4-D), must be one"));
-  if (dims[4] > 1) return Invalid(absl::StrCat("size: ", dims[4], " components per voxel (5-D), must be one"));
-  if (dims[5] > 1 || dims[6] > 1) return Invalid("size: more than 5 dimensions");
+  if (dims[3] > 1) return Invalid("size", absl::StrCat(dims[3], " time points (4-D), must be one"));
+  if (dims[4] > 1) return Invalid("size", absl::StrCat(dims[4], " components per voxel (5-D), must be one"));
+  if (dims[5] > 1 || dims[6] > 1) return Invalid("size", "more than 5 dimensions");
   HostVolume volume;
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixel_type, PixelTypeOf(h));
   INTRAWARP_ASSIGN_OR_RETURN(volume.geometry, GeometryOf(h, dims));
@@ -671,8 +684,9 @@ absl::Status WriteNifti(const std::string& path, const Geometry& geometry, Pixel
   nifti_1_header header = MakeHeader(geometry, pixel_type);
   header.scl_slope = static_cast<float>(rescale_slope);
   header.scl_inter = static_cast<float>(rescale_intercept);
-  if (!std::isfinite(header.scl_slope) || header.scl_slope == 0) return Invalid("rescale_slope: must be finite, not 0");
-  if (!std::isfinite(header.scl_inter)) return Invalid("rescale_intercept: is not finite");
+  if (!std::isfinite(header.scl_slope) || header.scl_slope == 0)
+    return Invalid("rescale_slope", "must be finite, not 0");
+  if (!std::isfinite(header.scl_inter)) return Invalid("rescale_intercept", "is not finite");
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, CreateNifti(path));
   INTRAWARP_RETURN_IF_ERROR(WriteHeader(file, header));
   INTRAWARP_RETURN_IF_ERROR(file.Write(pixels, geometry.voxels() * BytesPerPixel(pixel_type)));
@@ -682,7 +696,7 @@ absl::Status WriteNifti(const std::string& path, const Geometry& geometry, Pixel
 absl::Status WriteNifti(const std::string& path, const HostVolume& volume) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(volume.geometry));
   if (static_cast<int64_t>(volume.pixels.size()) != volume.geometry.voxels() * BytesPerPixel(volume.pixel_type)) {
-    return Invalid("pixels: their number of bytes does not match the size");
+    return Invalid("pixels", "their number of bytes does not match the size");
   }
   return WriteNifti(path, volume.geometry, volume.pixel_type, volume.pixels.data(), volume.rescale_slope,
                     volume.rescale_intercept);
@@ -699,7 +713,7 @@ absl::Status WriteField(const std::string& path, const Geometry& geometry, const
 absl::Status WriteField(const std::string& path, const HostField& field) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(field.geometry));
   if (static_cast<int64_t>(field.displacement.size()) != 3 * field.geometry.voxels()) {
-    return Invalid("displacement: the number of values does not match the size");
+    return Invalid("displacement", "the number of values does not match the size");
   }
   return WriteField(path, field.geometry, field.displacement.data());
 }

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/axes.h"
 #include "io/file.h"
@@ -30,8 +31,12 @@ constexpr int64_t kMaxSkip = int64_t{256} << 20;
 constexpr int kMaxDimension = 16;  // NRRD_DIM_MAX
 constexpr absl::string_view kFieldType = "displacement field type";
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
-absl::Status Unimplemented(absl::string_view what) { return absl::UnimplementedError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
+absl::Status Unimplemented(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kUnimplemented, field, what);
+}
 
 // ---- Header in ------------------------------------------------------------------------------------------------------
 
@@ -62,7 +67,7 @@ std::string FieldName(absl::string_view spelled) {
 absl::Status TakeLine(absl::string_view line, Header* header) {
   if (line[0] == '#') return absl::OkStatus();
   const size_t colon = line.find(':');
-  if (colon == absl::string_view::npos) return Invalid("header: has a line without a field");
+  if (colon == absl::string_view::npos) return Invalid("header", "has a line without a field");
   const bool is_key = colon + 1 < line.size() && line[colon + 1] == '=';
   const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + (is_key ? 2 : 1)));
   if (is_key) {
@@ -70,7 +75,7 @@ absl::Status TakeLine(absl::string_view line, Header* header) {
     return absl::OkStatus();
   }
   const auto [it, added] = header->fields.emplace(FieldName(line.substr(0, colon)), std::string(value));
-  return added ? absl::OkStatus() : Invalid("header: states a field twice");
+  return added ? absl::OkStatus() : Invalid("header", "states a field twice");
 }
 
 absl::StatusOr<Header> ReadHeader(const std::string& path) {
@@ -79,12 +84,12 @@ absl::StatusOr<Header> ReadHeader(const std::string& path) {
   constexpr absl::string_view kMagic = "NRRD000";
   const bool magic = text.size() > kMagic.size() && absl::StartsWith(text, kMagic) && text[kMagic.size()] >= '1' &&
                      text[kMagic.size()] <= '5';
-  if (!magic) return Invalid("header: the magic is not that of NRRD0001 to NRRD0005");
+  if (!magic) return Invalid("header", "the magic is not that of NRRD0001 to NRRD0005");
   Header header;
   bool first = true;
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
-    if (end == std::string::npos && !whole) return Invalid("header: is longer than 1 MiB");
+    if (end == std::string::npos && !whole) return Invalid("header", "is longer than 1 MiB");
     const size_t length = (end == std::string::npos ? text.size() : end) - at;
     const absl::string_view line = absl::StripTrailingAsciiWhitespace(absl::string_view(text).substr(at, length));
     at = std::min(text.size(), at + length + 1);
@@ -92,7 +97,7 @@ absl::StatusOr<Header> ReadHeader(const std::string& path) {
     if (line.empty()) return header;
     if (!std::exchange(first, false)) INTRAWARP_RETURN_IF_ERROR(TakeLine(line, &header));
   }
-  if (!whole) return Invalid("header: is longer than 1 MiB");
+  if (!whole) return Invalid("header", "is longer than 1 MiB");
   return header;
 }
 
@@ -142,32 +147,32 @@ absl::StatusOr<PixelType> TypeOf(const Header& header) {
                                                   "unsigned long long",
                                                   "block",
                                                   "unsigned long long int"};
-  if (!header.Has("type")) return Invalid("type: is missing");
+  if (!header.Has("type")) return Invalid("type", "is missing");
   const std::string name = absl::AsciiStrToLower(header["type"]);
   for (const auto& [spelled, type] : kTypes) {
     if (name == spelled) return type;
   }
   for (const absl::string_view spelled : kOthers) {
-    if (name == spelled) return Unimplemented(absl::StrCat("type: ", spelled, " is not supported"));
+    if (name == spelled) return Unimplemented("type", absl::StrCat(spelled, " is not supported"));
   }
-  return Invalid("type: is none of NRRD's");
+  return Invalid("type", "is none of NRRD's");
 }
 
 absl::StatusOr<std::vector<int64_t>> SizesOf(const Header& header) {
   int dimension = 0;
   if (!absl::SimpleAtoi(header["dimension"], &dimension) || dimension < 1 || dimension > kMaxDimension) {
-    return Invalid(absl::StrCat("dimension: must be 1 to ", kMaxDimension));
+    return Invalid("dimension", absl::StrCat("must be 1 to ", kMaxDimension));
   }
   std::vector<int64_t> sizes;
   for (const absl::string_view word : Words(header["sizes"])) {
     int64_t size = 0;
     if (!absl::SimpleAtoi(word, &size) || size < 1 || size > kMaxAxis) {
-      return Invalid(absl::StrCat("sizes: must be whole numbers from 1 to ", kMaxAxis));
+      return Invalid("sizes", absl::StrCat("must be whole numbers from 1 to ", kMaxAxis));
     }
     sizes.push_back(size);
   }
   if (static_cast<int>(sizes.size()) == dimension) return sizes;
-  return Invalid(absl::StrCat("sizes: has ", sizes.size(), " numbers, dimension says ", dimension));
+  return Invalid("sizes", absl::StrCat("has ", sizes.size(), " numbers, dimension says ", dimension));
 }
 
 // The next "(a,b,c)" or "none" (an empty vector) at the front of the text.
@@ -179,12 +184,12 @@ absl::StatusOr<std::vector<double>> TakeVector(absl::string_view field, absl::st
   }
   const size_t close = text->find(')');
   if (text->empty() || text->front() != '(' || close == absl::string_view::npos) {
-    return Invalid(absl::StrCat(field, ": must be vectors like (1,0,0)"));
+    return Invalid(field, "must be vectors like (1,0,0)");
   }
   std::vector<double> vector;
   for (const absl::string_view number : absl::StrSplit(text->substr(1, close - 1), ',')) {
     const absl::StatusOr<double> value = ParseFinite(number);
-    if (!value.ok()) return Invalid(absl::StrCat(field, ": a number is ", value.status().message()));
+    if (!value.ok()) return Invalid(field, absl::StrCat("a number is ", value.status().message()));
     vector.push_back(*value);
   }
   text->remove_prefix(close + 1);
@@ -196,14 +201,14 @@ absl::StatusOr<std::vector<std::vector<double>>> VectorsOf(const Header& header,
   absl::string_view text = header[field];
   std::vector<std::vector<double>> vectors;
   while (!absl::StripAsciiWhitespace(text).empty()) {
-    if (vectors.size() == count) return Invalid(absl::StrCat(field, ": must have ", count, " vectors"));
+    if (vectors.size() == count) return Invalid(field, absl::StrCat("must have ", count, " vectors"));
     INTRAWARP_ASSIGN_OR_RETURN(std::vector<double> vector, TakeVector(field, &text));
     if (!vector.empty() && vector.size() != length) {
-      return Invalid(absl::StrCat(field, ": a vector has ", vector.size(), " numbers, must have ", length));
+      return Invalid(field, absl::StrCat("a vector has ", vector.size(), " numbers, must have ", length));
     }
     vectors.push_back(std::move(vector));
   }
-  if (vectors.size() != count) return Invalid(absl::StrCat(field, ": must have ", count, " vectors"));
+  if (vectors.size() != count) return Invalid(field, absl::StrCat("must have ", count, " vectors"));
   return vectors;
 }
 
@@ -225,9 +230,11 @@ absl::StatusOr<double> UnitOf(const Header& header) {
     if (word.empty()) continue;
     const auto* known =
         std::find_if(std::begin(kUnits), std::end(kUnits), [&](const auto& u) { return u.first == word; });
-    if (known == std::end(kUnits)) return Unimplemented("space units: only units of length from nm to m are supported");
-    if (unit.value_or(known->second) != known->second)
-      return Unimplemented("space units: must be the same on all axes");
+    if (known == std::end(kUnits))
+      return Unimplemented("space units", "only units of length from nm to m are supported");
+    if (unit.value_or(known->second) != known->second) {
+      return Unimplemented("space units", "must be the same on all axes");
+    }
     unit = known->second;
   }
   return unit.value_or(1.0);
@@ -237,12 +244,12 @@ absl::StatusOr<Space> SpaceOf(const Header& header) {
   Space space;
   INTRAWARP_ASSIGN_OR_RETURN(space.unit, UnitOf(header));
   if (header.Has("space dimension")) {
-    if (header.Has("space")) return Invalid("space dimension: must not be given beside space");
+    if (header.Has("space")) return Invalid("space dimension", "must not be given beside space");
     int dimension = 0;
     if (!absl::SimpleAtoi(header["space dimension"], &dimension) || dimension < 1) {
-      return Invalid("space dimension: must be a whole number above 0");
+      return Invalid("space dimension", "must be a whole number above 0");
     }
-    if (dimension != 2 && dimension != 3) return Unimplemented("space dimension: must be 2 or 3");
+    if (dimension != 2 && dimension != 3) return Unimplemented("space dimension", "must be 2 or 3");
     space.dimension = static_cast<size_t>(dimension);
     return space;
   }
@@ -254,7 +261,7 @@ absl::StatusOr<Space> SpaceOf(const Header& header) {
   if (name == "right-anterior-superior" || name == "ras") return space;
   space.to_lps = {1, -1, 1};
   if (name == "left-anterior-superior" || name == "las") return space;
-  return Unimplemented("space: only left-posterior-superior, right-anterior-superior and left-anterior-superior");
+  return Unimplemented("space", "only left-posterior-superior, right-anterior-superior and left-anterior-superior");
 }
 
 bool IsSpatialKind(absl::string_view kind) { return kind == "domain" || kind == "space"; }
@@ -275,24 +282,24 @@ absl::StatusOr<std::vector<double>> SpacingsOf(const Header& header, size_t coun
   std::vector<double> spacings;
   for (const absl::string_view word : Words(header["spacings"])) {
     const absl::StatusOr<double> value = ParseFinite(word);
-    if (!value.ok() && !absl::EqualsIgnoreCase(word, "nan")) return Invalid("spacings: must be numbers or nan");
+    if (!value.ok() && !absl::EqualsIgnoreCase(word, "nan")) return Invalid("spacings", "must be numbers or nan");
     spacings.push_back(value.ok() ? *value : std::nan(""));
   }
   if (spacings.size() == count) return spacings;
-  return Invalid(absl::StrCat("spacings: has ", spacings.size(), " numbers, dimension says ", count));
+  return Invalid("spacings", absl::StrCat("has ", spacings.size(), " numbers, dimension says ", count));
 }
 
 absl::StatusOr<Axes> AxesOf(const Header& header, const Space& space) {
   Axes axes;
   INTRAWARP_ASSIGN_OR_RETURN(axes.sizes, SizesOf(header));
   const size_t count = axes.sizes.size();
-  if (header.Has("axis mins") || header.Has("axis maxs")) return Unimplemented("axis mins: is not supported");
+  if (header.Has("axis mins") || header.Has("axis maxs")) return Unimplemented("axis mins", "is not supported");
   if (header.Has("kinds")) {
     for (const absl::string_view word : Words(header["kinds"])) axes.kinds.push_back(absl::AsciiStrToLower(word));
-    if (axes.kinds.size() != count) return Invalid(absl::StrCat("kinds: must have ", count, " words"));
+    if (axes.kinds.size() != count) return Invalid("kinds", absl::StrCat("must have ", count, " words"));
   }
   if (header.Has("space directions")) {
-    if (space.dimension == 0) return Invalid("space directions: need space or space dimension");
+    if (space.dimension == 0) return Invalid("space directions", "need space or space dimension");
     INTRAWARP_ASSIGN_OR_RETURN(axes.directions, VectorsOf(header, "space directions", count, space.dimension));
   }
   if (header.Has("spacings") && axes.directions.empty()) {
@@ -304,9 +311,9 @@ absl::StatusOr<Axes> AxesOf(const Header& header, const Space& space) {
 absl::StatusOr<Vec3d> OriginOf(const Header& header, const Space& space) {
   Vec3d origin;
   if (!header.Has("space origin")) return origin;
-  if (space.dimension == 0) return Invalid("space origin: needs space or space dimension");
+  if (space.dimension == 0) return Invalid("space origin", "needs space or space dimension");
   INTRAWARP_ASSIGN_OR_RETURN(const auto vectors, VectorsOf(header, "space origin", 1, space.dimension));
-  if (vectors[0].empty()) return Invalid("space origin: must be a vector");
+  if (vectors[0].empty()) return Invalid("space origin", "must be a vector");
   for (size_t r = 0; r < space.dimension; ++r) {
     origin[static_cast<int>(r)] = space.unit * space.to_lps[static_cast<int>(r)] * vectors[0][r];
   }
@@ -324,7 +331,7 @@ absl::StatusOr<Vec3d> StepOf(const Axes& axes, size_t axis, int place, const Spa
     return step;
   }
   const double spacing = axes.spacings.empty() ? 1 : axes.spacings[axis];
-  if (std::isnan(spacing) && axes.sizes[axis] > 1) return Invalid("spacings: nan on an axis of several samples");
+  if (std::isnan(spacing) && axes.sizes[axis] > 1) return Invalid("spacings", "nan on an axis of several samples");
   step[place] = space.to_lps[place] * (std::isnan(spacing) ? 1 : spacing);
   return step;
 }
@@ -335,12 +342,12 @@ absl::StatusOr<Geometry> GeometryOf(const Header& header, const Axes& axes, cons
   int place = 0;
   for (size_t a = 0; a < axes.sizes.size(); ++a) {
     if (!axes.spatial(a)) continue;
-    if (place == 3) return Invalid("dimension: has more than three axes in space");
+    if (place == 3) return Invalid("dimension", "has more than three axes in space");
     size[place] = static_cast<int>(axes.sizes[a]);
     INTRAWARP_ASSIGN_OR_RETURN(steps[place], StepOf(axes, a, place, space));
     ++place;
   }
-  if (place < 2) return Invalid("dimension: has fewer than two axes in space");
+  if (place < 2) return Invalid("dimension", "has fewer than two axes in space");
   INTRAWARP_ASSIGN_OR_RETURN(const Vec3d origin, OriginOf(header, space));
   return GeometryFromAxes(size, steps, origin);
 }
@@ -348,14 +355,14 @@ absl::StatusOr<Geometry> GeometryOf(const Header& header, const Axes& axes, cons
 // ---- Samples in -----------------------------------------------------------------------------------------------------
 
 absl::StatusOr<Packing> PackingOf(const Header& header) {
-  if (!header.Has("encoding")) return Invalid("encoding: is missing");
+  if (!header.Has("encoding")) return Invalid("encoding", "is missing");
   const std::string name = absl::AsciiStrToLower(header["encoding"]);
   if (name == "raw") return Packing::kRaw;
   if (name == "gzip" || name == "gz") return Packing::kGzip;
   for (const absl::string_view other : {"txt", "text", "ascii", "hex", "bz2", "bzip2", "zrl"}) {
-    if (name == other) return Unimplemented(absl::StrCat("encoding: ", other, " is not supported"));
+    if (name == other) return Unimplemented("encoding", absl::StrCat(other, " is not supported"));
   }
-  return Invalid("encoding: is none of NRRD's");
+  return Invalid("encoding", "is none of NRRD's");
 }
 
 absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& header) {
@@ -363,18 +370,18 @@ absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& hea
   INTRAWARP_ASSIGN_OR_RETURN(source.packing, PackingOf(header));
   int64_t skip = 0;
   if (header.Has("line skip") && (!absl::SimpleAtoi(header["line skip"], &skip) || skip != 0)) {
-    return Unimplemented("line skip: is not supported");
+    return Unimplemented("line skip", "is not supported");
   }
   if (header.Has("byte skip") && (!absl::SimpleAtoi(header["byte skip"], &skip) || skip < -1 || skip > kMaxSkip)) {
-    return Invalid(absl::StrCat("byte skip: must be -1 to ", kMaxSkip));
+    return Invalid("byte skip", absl::StrCat("must be -1 to ", kMaxSkip));
   }
   source.at_end = skip == -1;
-  if (source.at_end && source.packing != Packing::kRaw) return Invalid("byte skip: -1 is for raw samples alone");
+  if (source.at_end && source.packing != Packing::kRaw) return Invalid("byte skip", "-1 is for raw samples alone");
   source.skip = std::max<int64_t>(0, skip);
   if (!header.Has("data file")) return source;
   const absl::string_view name = header["data file"];
   if (NamesSeveralFiles(name)) {
-    return Unimplemented("data file: samples in several files are not supported");
+    return Unimplemented("data file", "samples in several files are not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(source.path, DataFileBeside(path, name, "data file"));
   source.offset = 0;
@@ -387,7 +394,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadAll(const std::string& path, const Head
   INTRAWARP_ASSIGN_OR_RETURN(const SampleSource source, SourceOf(path, header));
   const std::string endian = absl::AsciiStrToLower(header["endian"]);
   const bool one_byte = BytesPerPixel(type) == 1;
-  if (!one_byte && endian != "little" && endian != "big") return Invalid("endian: must be little or big");
+  if (!one_byte && endian != "little" && endian != "big") return Invalid("endian", "must be little or big");
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<uint8_t> samples, ReadSamples(source, count * BytesPerPixel(type)));
   if (!one_byte && endian == "big") SwapSamples(type, &samples);
   return samples;
@@ -411,35 +418,35 @@ absl::StatusOr<size_t> VectorAxisOf(const Axes& axes) {
   std::optional<size_t> found;
   for (size_t a = 0; a < axes.sizes.size(); ++a) {
     if (axes.spatial(a)) continue;
-    if (found.has_value()) return Invalid("kinds: several axes are not in space");
+    if (found.has_value()) return Invalid("kinds", "several axes are not in space");
     found = a;
   }
-  if (!found.has_value() || axes.kinds.empty()) return Invalid("kinds: no axis is a vector");
+  if (!found.has_value() || axes.kinds.empty()) return Invalid("kinds", "no axis is a vector");
   const std::string& kind = axes.kinds[*found];
-  if (kind != "vector" && kind != "3-vector" && kind != "2-vector") return Invalid("kinds: no axis is a vector");
+  if (kind != "vector" && kind != "3-vector" && kind != "2-vector") return Invalid("kinds", "no axis is a vector");
   if (*found != 0 && *found + 1 != axes.sizes.size()) {
-    return Unimplemented("kinds: the axis of the vector must be the first or the last");
+    return Unimplemented("kinds", "the axis of the vector must be the first or the last");
   }
   return *found;
 }
 
 absl::Status CheckFieldMeaning(const Header& header, const Space& space) {
   if (space.to_lps.x < 0 || space.to_lps.y < 0) {
-    return Unimplemented("space: of a displacement field must be left-posterior-superior");
+    return Unimplemented("space", "of a displacement field must be left-posterior-superior");
   }
-  if (space.unit != 1) return Unimplemented("space units: of a displacement field must be mm");
+  if (space.unit != 1) return Unimplemented("space units", "of a displacement field must be mm");
   if (header.field_type == "modeling") {
-    return Unimplemented("displacement field type: modeling, the inverse map, is not supported");
+    return Unimplemented("displacement field type", "modeling, the inverse map, is not supported");
   }
   if (!header.field_type.empty() && header.field_type != "resampling") {
-    return Invalid("displacement field type: must be resampling");
+    return Invalid("displacement field type", "must be resampling");
   }
   if (!header.Has("measurement frame")) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(const auto frame,
                              VectorsOf(header, "measurement frame", space.dimension, space.dimension));
   for (size_t c = 0; c < frame.size(); ++c) {
     for (size_t r = 0; r < frame[c].size(); ++r) {
-      if (frame[c][r] != (r == c ? 1 : 0)) return Unimplemented("measurement frame: must be the identity");
+      if (frame[c][r] != (r == c ? 1 : 0)) return Unimplemented("measurement frame", "must be the identity");
     }
   }
   return absl::OkStatus();
@@ -495,7 +502,7 @@ absl::Status WriteFile(const std::string& path, const Geometry& g, PixelType typ
     const std::string text = absl::StrCat(HeaderText(g, type, field, "raw"), "data file: ", name, "\n");
     return WriteDetached(path, text, name, data, bytes);
   }
-  if (!absl::EndsWith(path, ".nrrd")) return Invalid("path: must end in .nrrd or .nhdr");
+  if (!absl::EndsWith(path, ".nrrd")) return Invalid("path", "must end in .nrrd or .nhdr");
   const std::string text = absl::StrCat(HeaderText(g, type, field, "gzip"), "\n");
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   INTRAWARP_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
@@ -511,8 +518,8 @@ absl::StatusOr<HostVolume> ReadNrrd(const std::string& path, int64_t max_bytes) 
   INTRAWARP_ASSIGN_OR_RETURN(const Axes axes, AxesOf(header, space));
   for (size_t a = 0; a < axes.sizes.size(); ++a) {
     if (!axes.spatial(a) && axes.sizes[a] > 1) {
-      return Invalid(
-          absl::StrCat("sizes: axis ", a, " is not in space and has ", axes.sizes[a], " samples, must have one"));
+      return Invalid("sizes",
+                     absl::StrCat("axis ", a, " is not in space and has ", axes.sizes[a], " samples, must have one"));
     }
   }
   HostVolume volume;
@@ -535,7 +542,7 @@ absl::StatusOr<HostField> ReadNrrdField(const std::string& path, int64_t max_byt
   INTRAWARP_ASSIGN_OR_RETURN(field.geometry, GeometryOf(header, axes, space));
   const int64_t components = axes.sizes[vector_axis];
   if (components != 3 && (components != 2 || !field.geometry.is_2d())) {
-    return Invalid(absl::StrCat("sizes: a displacement has ", components, " components, must have three"));
+    return Invalid("sizes", absl::StrCat("a displacement has ", components, " components, must have three"));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(field.geometry, components, type, max_bytes));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<uint8_t> samples, ReadAll(path, header, type, count));

@@ -4,6 +4,7 @@
 #include <cairo.h>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/cairo_surface.h"
 #include "io/file.h"
@@ -15,10 +16,11 @@ constexpr int kMaxSide = 32767;  // cairo's
 
 absl::Status Validate(const Picture& p) {
   if (p.width < 1 || p.height < 1 || p.width > kMaxSide || p.height > kMaxSide) {
-    return absl::InvalidArgumentError(absl::StrCat("picture: ", p.width, "x", p.height, " must be 1 to ", kMaxSide));
+    return FieldError(absl::StatusCode::kInvalidArgument, "picture",
+                      absl::StrCat(p.width, "x", p.height, " must be 1 to ", kMaxSide));
   }
   if (p.pixels.size() != size_t{3} * p.width * p.height) {
-    return absl::InvalidArgumentError("picture: the number of bytes does not match its size");
+    return FieldError(absl::StatusCode::kInvalidArgument, "picture", "the number of bytes does not match its size");
   }
   return absl::OkStatus();
 }

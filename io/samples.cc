@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/digest.h"
 
@@ -35,8 +36,12 @@ constexpr int kFastest = 1;
 // zlib's window bits: its own format, gzip's, and either by what the data says.
 constexpr int kZlibBits = 15, kGzipBits = 15 + 16, kEitherBits = 15 + 32;
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
-absl::Status Lost(absl::string_view what) { return absl::DataLossError(what); }
+absl::Status Invalid(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, what);
+}
+absl::Status Lost(absl::string_view field, absl::string_view what) {
+  return FieldError(absl::StatusCode::kDataLoss, field, what);
+}
 
 // An open file that closes itself.
 class Input {
@@ -82,7 +87,7 @@ class Inflater {
 
   absl::Status Begin() {
     if (inflateInit2(&stream_, kEitherBits) == Z_OK) return absl::OkStatus();
-    return absl::ResourceExhaustedError("data: no memory to unpack it");
+    return FieldError(absl::StatusCode::kResourceExhausted, "data", "no memory to unpack it");
   }
 
   // Up to `size` bytes; fewer only at the end of the run.
@@ -103,14 +108,14 @@ class Inflater {
   absl::Status ExpectEnd() {
     uint8_t extra;
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t got, Read(&extra, 1));
-    return got == 0 ? absl::OkStatus() : Invalid("data: there are more bytes than the header says");
+    return got == 0 ? absl::OkStatus() : Invalid("data", "there are more bytes than the header says");
   }
 
  private:
   absl::Status Fill() {
     if (stream_.avail_in > 0) return absl::OkStatus();
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t got, input_.ReadAt(offset_, packed_.data(), kStep));
-    if (got == 0) return Lost("data: the compressed stream is cut short");
+    if (got == 0) return Lost("data", "the compressed stream is cut short");
     offset_ += got;
     stream_.next_in = packed_.data();
     stream_.avail_in = static_cast<uInt>(got);
@@ -121,7 +126,7 @@ class Inflater {
     const int result = inflate(&stream_, Z_NO_FLUSH);
     if (result == Z_STREAM_END) return NextMember();
     if (result == Z_OK || result == Z_BUF_ERROR) return absl::OkStatus();
-    return Lost("data: the compressed stream is corrupt");
+    return Lost("data", "the compressed stream is corrupt");
   }
 
   // A file of gzip may hold several members, one after the other.
@@ -131,7 +136,7 @@ class Inflater {
       return absl::OkStatus();
     }
     if (inflateReset(&stream_) == Z_OK) return absl::OkStatus();
-    return Lost("data: the compressed stream is corrupt");
+    return Lost("data", "the compressed stream is corrupt");
   }
 
   const Input& input_;
@@ -142,7 +147,7 @@ class Inflater {
 };
 
 absl::Status Ends(int64_t got, int64_t wanted) {
-  return Lost(absl::StrCat("data: ends after ", got, " of ", wanted, " bytes"));
+  return Lost("data", absl::StrCat("ends after ", got, " of ", wanted, " bytes"));
 }
 
 absl::StatusOr<std::vector<uint8_t>> ReadRaw(const Input& input, const SampleSource& source, int64_t bytes) {
@@ -150,7 +155,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadRaw(const Input& input, const SampleSou
   const int64_t before = source.at_end ? there - bytes : source.skip;
   if (before < 0 || there - before < bytes)
     return Ends(std::max<int64_t>(0, there - std::max<int64_t>(0, before)), bytes);
-  if (there - before > bytes) return Invalid("data: there are more bytes than the header says");
+  if (there - before > bytes) return Invalid("data", "there are more bytes than the header says");
   std::vector<uint8_t> samples(bytes);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t got, input.ReadAt(source.offset + before, samples.data(), bytes));
   if (got != bytes) return Ends(got, bytes);
@@ -162,7 +167,7 @@ absl::Status SkipBytes(Inflater& inflater, int64_t count) {
   while (count > 0) {
     const int64_t step = std::min(count, kStep);
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t got, inflater.Read(scratch.data(), step));
-    if (got != step) return Lost("data: ends before the samples");
+    if (got != step) return Lost("data", "ends before the samples");
     count -= step;
   }
   return absl::OkStatus();
@@ -171,7 +176,7 @@ absl::Status SkipBytes(Inflater& inflater, int64_t count) {
 absl::StatusOr<std::vector<uint8_t>> ReadDeflated(const Input& input, const SampleSource& source, int64_t bytes) {
   const int64_t packed = std::max<int64_t>(0, input.bytes() - source.offset);
   if (bytes / kMostPacked > packed || source.skip / kMostPacked > packed) {
-    return Lost("data: the file is too short for the size that its header says");
+    return Lost("data", "the file is too short for the size that its header says");
   }
   Inflater inflater(input, source.offset);
   INTRAWARP_RETURN_IF_ERROR(inflater.Begin());
@@ -198,7 +203,7 @@ absl::Status Convert(const std::vector<uint8_t>& samples, int components, const 
       T value;
       std::memcpy(&value, samples.data() + (i * components + c) * sizeof(T), sizeof(T));
       const float v = static_cast<float>(sign[c] * static_cast<double>(value)) + 0.0f;
-      if (!std::isfinite(v)) return Invalid(absl::StrCat("displacement: voxel ", i, " is not finite"));
+      if (!std::isfinite(v)) return Invalid("displacement", absl::StrCat("voxel ", i, " is not finite"));
       (*out)[3 * i + c] = v;
     }
   }
@@ -242,11 +247,11 @@ absl::StatusOr<std::string> DataFileBeside(const std::string& header, absl::stri
   absl::ConsumePrefix(&name, "./");  // as teem writes it
   const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == absl::string_view::npos &&
                      name.find('\\') == absl::string_view::npos && name.find('\0') == absl::string_view::npos;
-  if (!plain) return Invalid(absl::StrCat(field, ": must be the name of a file in the folder of its header"));
+  if (!plain) return Invalid(field, "must be the name of a file in the folder of its header");
   const std::string path = (std::filesystem::path(header).parent_path() / std::string(name)).string();
   struct stat info;
   if (lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
-    return Invalid(absl::StrCat(field, ": names a symbolic link"));
+    return Invalid(field, "names a symbolic link");
   }
   return path;
 }
@@ -282,7 +287,7 @@ absl::StatusOr<std::vector<float>> ToDisplacement(const std::vector<uint8_t>& sa
   } else if (type == PixelType::kFloat64) {
     INTRAWARP_RETURN_IF_ERROR(Convert<double>(samples, components, sign, &out));
   } else {
-    return absl::UnimplementedError(absl::StrCat(field, ": of a displacement field must be float32 or float64"));
+    return FieldError(absl::StatusCode::kUnimplemented, field, "of a displacement field must be float32 or float64");
   }
   return out;
 }
@@ -293,7 +298,7 @@ absl::Status WriteSamples(AtomicFile& file, Packing packing, const void* data, i
   constexpr int kMemoryLevel = 8;
   if (deflateInit2(&stream, kFastest, Z_DEFLATED, packing == Packing::kGzip ? kGzipBits : kZlibBits, kMemoryLevel,
                    Z_DEFAULT_STRATEGY) != Z_OK) {
-    return absl::ResourceExhaustedError("file: no memory to write it");
+    return FieldError(absl::StatusCode::kResourceExhausted, "file", "no memory to write it");
   }
   std::vector<uint8_t> packed(kStep);
   absl::Status status;
@@ -320,7 +325,7 @@ std::string DetachedName(const std::string& header, const void* data, int64_t by
 
 absl::Status WriteDetached(const std::string& header, absl::string_view header_text, const std::string& data_name,
                            const void* data, int64_t bytes) {
-  if (NamesSeveralFiles(data_name)) return Invalid("path: readers would take the name for a list of files");
+  if (NamesSeveralFiles(data_name)) return Invalid("path", "readers would take the name for a list of files");
   const std::filesystem::path folder = std::filesystem::path(header).parent_path();
   const std::optional<std::string> old = DetachedNameIn(header);
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile samples, AtomicFile::Create((folder / data_name).string()));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/checked.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::io {
@@ -57,21 +58,21 @@ absl::Status CheckVolume(const HostVolume& volume) {
   if (static_cast<int64_t>(volume.pixels.size()) == volume.geometry.voxels() * BytesPerPixel(volume.pixel_type)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("pixels: their number of bytes does not match the size");
+  return FieldError(absl::StatusCode::kInvalidArgument, "pixels", "their number of bytes does not match the size");
 }
 
 absl::Status CheckField(const HostField& field) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(field.geometry));
   if (static_cast<int64_t>(field.displacement.size()) == 3 * field.geometry.voxels()) return absl::OkStatus();
-  return absl::InvalidArgumentError("displacement: the number of values does not match the size");
+  return FieldError(absl::StatusCode::kInvalidArgument, "displacement", "the number of values does not match the size");
 }
 
 absl::StatusOr<int64_t> CountSamples(const Geometry& geometry, int64_t components, PixelType type, int64_t max_bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CheckedMultiply(geometry.voxels(), components));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedMultiply(count, BytesPerPixel(type)));
   if (bytes <= max_bytes) return count;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("size: ", SizeString(geometry), " takes ", bytes, " bytes, the limit is ", max_bytes));
+  return FieldError(absl::StatusCode::kResourceExhausted, "size",
+                    absl::StrCat(SizeString(geometry), " takes ", bytes, " bytes, the limit is ", max_bytes));
 }
 
 }  // namespace intrawarp::io

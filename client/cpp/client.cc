@@ -10,6 +10,7 @@
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/credentials.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::client {
 namespace {
@@ -80,13 +81,19 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, const ClientOptions& options) {
-  if (target.empty()) return absl::InvalidArgumentError("target: is empty");
-  if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
-  if (options.transfer_attempts < 1) return absl::InvalidArgumentError("transfer_attempts: must be at least 1");
-  if (options.session_stall_timeout.count() < 0) {
-    return absl::InvalidArgumentError("session_stall_timeout: must not be negative");
+  if (target.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "target", "is empty");
+  if (options.chunk_bytes < 1) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "chunk_bytes", "must be at least 1");
   }
-  if (options.stall_timeout.count() < 0) return absl::InvalidArgumentError("stall_timeout: must not be negative");
+  if (options.transfer_attempts < 1) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "transfer_attempts", "must be at least 1");
+  }
+  if (options.session_stall_timeout.count() < 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "session_stall_timeout", "must not be negative");
+  }
+  if (options.stall_timeout.count() < 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "stall_timeout", "must not be negative");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials, MakeCredentials(options.security));
   return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options, std::move(credentials))));
 }

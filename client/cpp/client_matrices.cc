@@ -7,11 +7,12 @@
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/matrix_receiver.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::client {
 absl::StatusOr<v1::UploadResponse> Client::UploadSparseMatrix(const SparseMatrixUpload& upload,
                                                               const CallOptions& options) {
-  if (upload.matrix == nullptr) return absl::InvalidArgumentError("matrix: there is none");
+  if (upload.matrix == nullptr) return FieldError(absl::StatusCode::kInvalidArgument, "matrix", "there is none");
   INTRAWARP_RETURN_IF_ERROR(std::visit([](const auto& csr) { return ValidateCsr(csr); }, *upload.matrix));
   v1::UploadHeader header;
   header.set_id(upload.id);
@@ -69,7 +70,7 @@ absl::StatusOr<v1::MultiplyResult> Client::Multiply(const v1::MultiplyRequest& r
                                                     const MultiplyProgressCallback& on_progress, SparseMatrix* product,
                                                     const CallOptions& options) {
   const bool kept = request.has_keep();
-  if (!kept && product == nullptr) return absl::InvalidArgumentError("product: no place for it");
+  if (!kept && product == nullptr) return FieldError(absl::StatusCode::kInvalidArgument, "product", "no place for it");
   Call call(options);
   std::optional<v1::MultiplyResult> result;
   MatrixReceiver receiver(product, impl_->options.max_answer_bytes);

@@ -4,6 +4,7 @@
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream_impl.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::client {
 
@@ -11,7 +12,9 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
                                                     const ProgressCallback& on_progress, const GridSink& field,
                                                     const CallOptions& options) {
   const bool wants_field = request.has_field();
-  if (wants_field && !field) return absl::InvalidArgumentError("field: no place for the field that is asked for");
+  if (wants_field && !field) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "field", "no place for the field that is asked for");
+  }
   Call call(options);
   std::optional<v1::RegisterResult> result;
   GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);

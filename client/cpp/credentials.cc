@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -34,7 +35,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   const std::string token(absl::StripAsciiWhitespace(text));
   const bool is_one_word = std::all_of(token.begin(), token.end(), [](char c) { return absl::ascii_isgraph(c); });
   if (!token.empty() && is_one_word) return token;
-  return absl::InvalidArgumentError("token_file: must hold a token and nothing else");
+  return FieldError(absl::StatusCode::kInvalidArgument, "token_file", "must hold a token and nothing else");
 }
 
 absl::Status CheckMembers(const ChannelSecurity& security) {
@@ -42,9 +43,10 @@ absl::Status CheckMembers(const ChannelSecurity& security) {
     return absl::InvalidArgumentError("tls_cert and tls_key: each needs the other");
   }
   if (!security.tls_ca.empty()) return absl::OkStatus();
-  if (!security.tls_cert.empty()) return absl::InvalidArgumentError("tls_cert: needs tls_ca");
+  if (!security.tls_cert.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "tls_cert", "needs tls_ca");
   if (security.token_file.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("token_file: needs tls_ca; a token never travels as plain text");
+  return FieldError(absl::StatusCode::kInvalidArgument, "token_file",
+                    "needs tls_ca; a token never travels as plain text");
 }
 
 }  // namespace

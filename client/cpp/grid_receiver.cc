@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/half_float.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 
@@ -104,7 +105,8 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
   }
   INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<float> floats, sink_(geometry, values));
   if (floats.size() != static_cast<size_t>(values)) {
-    return absl::InvalidArgumentError(absl::StrCat("sink: memory for ", floats.size(), " floats instead of ", values));
+    return FieldError(absl::StatusCode::kInvalidArgument, "sink",
+                      absl::StrCat("memory for ", floats.size(), " floats instead of ", values));
   }
   floats_ = floats;
   if (value_bytes_ == sizeof(float)) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/rpc_status.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/error.pb.h"
 
@@ -38,8 +39,12 @@ bool IsServersFault(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<RoutedClient>> RoutedClient::Connect(const std::string& target,
                                                                     const ClientOptions& options,
                                                                     const RoutingOptions& routing) {
-  if (routing.probe_timeout.count() <= 0) return absl::InvalidArgumentError("probe_timeout: must be above 0");
-  if (routing.recovery_timeout.count() <= 0) return absl::InvalidArgumentError("recovery_timeout: must be above 0");
+  if (routing.probe_timeout.count() <= 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "probe_timeout", "must be above 0");
+  }
+  if (routing.recovery_timeout.count() <= 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "recovery_timeout", "must be above 0");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(ServerNames names, ParseServerNames(target));
   auto client = std::unique_ptr<RoutedClient>(new RoutedClient(target, std::move(names), options, routing));
   INTRAWARP_RETURN_IF_ERROR(client->LookUp());

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "engine/base/field_error.h"
 #include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 
@@ -33,8 +34,8 @@ struct HostAndPort {
 absl::StatusOr<HostAndPort> Split(absl::string_view address) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok() || parsed->port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("target: '", address, "' is not HOST:PORT, with an IPv6 address in brackets"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "target",
+                      absl::StrCat("'", address, "' is not HOST:PORT, with an IPv6 address in brackets"));
   }
   return HostAndPort{parsed->host, absl::StrCat(parsed->port)};
 }
@@ -60,7 +61,8 @@ absl::StatusOr<std::vector<std::string>> Listed(absl::string_view list, absl::st
     targets.push_back(absl::StrCat(scheme, address));
   }
   if (targets.size() <= kMaxServers) return targets;
-  return absl::InvalidArgumentError(absl::StrCat("target: names more than ", kMaxServers, " servers"));
+  return FieldError(absl::StatusCode::kInvalidArgument, "target",
+                    absl::StrCat("names more than ", kMaxServers, " servers"));
 }
 
 std::string TargetOf(const sockaddr* address, const std::string& port) {

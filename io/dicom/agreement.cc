@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "io/file.h"
 
 namespace intrawarp::io::dicom {
@@ -24,23 +25,25 @@ struct Image {
 // What the reader makes of an attribute, also of one that is not there.
 struct Rule {
   GivenAttribute attribute;
-  const char* name;  // field and keyword
+  const char* field;
+  const char* keyword;
   std::string (*value)(const Image&);
 };
 
 const Rule kRules[] = {
-    {kGivenSlope, "rescale: RescaleSlope", [](const Image& i) { return FormatDouble(i.frame->slope); }},
-    {kGivenIntercept, "rescale: RescaleIntercept", [](const Image& i) { return FormatDouble(i.frame->intercept); }},
-    {kGivenBitsStored, "bits: BitsStored", [](const Image& i) { return absl::StrCat(i.instance->layout.bits_stored); }},
-    {kGivenHighBit, "bits: HighBit", [](const Image& i) { return absl::StrCat(i.instance->layout.high_bit); }},
-    {kGivenRepresentation, "bits: PixelRepresentation",
+    {kGivenSlope, "rescale", "RescaleSlope", [](const Image& i) { return FormatDouble(i.frame->slope); }},
+    {kGivenIntercept, "rescale", "RescaleIntercept", [](const Image& i) { return FormatDouble(i.frame->intercept); }},
+    {kGivenBitsStored, "bits", "BitsStored",
+     [](const Image& i) { return absl::StrCat(i.instance->layout.bits_stored); }},
+    {kGivenHighBit, "bits", "HighBit", [](const Image& i) { return absl::StrCat(i.instance->layout.high_bit); }},
+    {kGivenRepresentation, "bits", "PixelRepresentation",
      [](const Image& i) { return absl::StrCat(i.instance->layout.is_signed); }},
-    {kGivenPlane, "position: ImagePositionPatient", [](const Image& i) { return absl::StrCat(i.frame->has_plane); }},
-    {kGivenFrameOfReference, "series: FrameOfReferenceUID",
+    {kGivenPlane, "position", "ImagePositionPatient", [](const Image& i) { return absl::StrCat(i.frame->has_plane); }},
+    {kGivenFrameOfReference, "series", "FrameOfReferenceUID",
      [](const Image& i) { return i.instance->provenance.frame_of_reference; }},
-    {kGivenModality, "series: Modality", [](const Image& i) { return i.instance->provenance.modality; }},
-    {kGivenKind, "series: ImageType", [](const Image& i) { return i.frame->kind; }},
-    {kGivenEchoTime, "echo_time: EchoTime", [](const Image& i) { return FormatDouble(i.frame->echo_time); }},
+    {kGivenModality, "series", "Modality", [](const Image& i) { return i.instance->provenance.modality; }},
+    {kGivenKind, "series", "ImageType", [](const Image& i) { return i.frame->kind; }},
+    {kGivenEchoTime, "echo_time", "EchoTime", [](const Image& i) { return FormatDouble(i.frame->echo_time); }},
 };
 
 using Group = std::vector<Image>;
@@ -56,8 +59,9 @@ absl::Status CheckRule(const Rule& rule, const Group& group) {
   if (given.empty() || otherwise.empty() || given == otherwise) return absl::OkStatus();
   // Few images with an echo time beside others without are a volume of their own.
   if (rule.attribute == kGivenEchoTime && 2 * lacking > group.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(rule.name, " is missing in ", lacking, " of ", group.size(), " images of the series"));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, rule.field,
+      absl::StrCat(rule.keyword, " is missing in ", lacking, " of ", group.size(), " images of the series"));
 }
 
 // Attributes of which all images have a value, or none has, cost no look at the values.
@@ -78,8 +82,8 @@ absl::Status CheckInversion(const Group& group) {
   const auto inverted =
       std::count_if(group.begin(), group.end(), [](const Image& image) { return image.instance->is_inverted; });
   if (inverted == 0 || inverted == static_cast<std::ptrdiff_t>(group.size())) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("photometric: ", inverted, " of ", group.size(), " images of the series are MONOCHROME1"));
+  return FieldError(absl::StatusCode::kInvalidArgument, "photometric",
+                    absl::StrCat(inverted, " of ", group.size(), " images of the series are MONOCHROME1"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -22,7 +23,7 @@ absl::string_view Trimmed(absl::string_view text) {
 }
 
 absl::Status NotNumbers(absl::string_view field, const Attribute& attribute, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", attribute.keyword, " ", what));
+  return FieldError(absl::StatusCode::kInvalidArgument, field, absl::StrCat(attribute.keyword, " ", what));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/toolkit.h"
@@ -189,7 +190,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadFrom(const RegularFile& file, int64_t m
   INTRAWARP_RETURN_IF_ERROR(ReadUpTo(file.descriptor, std::min<int64_t>(file.bytes, kPreamble + 4), &bytes));
   if (!HasPrefix(bytes) && !LooksLikeDataset(bytes)) return std::vector<uint8_t>();
   if (file.bytes > max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("file: has ", file.bytes, " bytes, at most ", max_bytes));
+    return FieldError(absl::StatusCode::kResourceExhausted, "file",
+                      absl::StrCat("has ", file.bytes, " bytes, at most ", max_bytes));
   }
   INTRAWARP_RETURN_IF_ERROR(ReadUpTo(file.descriptor, static_cast<size_t>(file.bytes), &bytes));
   return bytes;
@@ -225,34 +227,38 @@ absl::StatusOr<FileBytes> ReadBytes(const std::string& path, const DicomLimits& 
 absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& producer) {
   switch (producer.excess()) {
     case Excess::kNesting:
-      return absl::ResourceExhaustedError("nesting: sequences are nested too deeply");
+      return FieldError(absl::StatusCode::kResourceExhausted, "nesting", "sequences are nested too deeply");
     case Excess::kElements:
-      return absl::ResourceExhaustedError("elements: the data set has too many");
+      return FieldError(absl::StatusCode::kResourceExhausted, "elements", "the data set has too many");
     case Excess::kLength:
-      return absl::DataLossError("data: the file ends inside an element");
+      return FieldError(absl::StatusCode::kDataLoss, "data", "the file ends inside an element");
     case Excess::kRecordType:
-      return absl::DataLossError("data: the type of a directory record is too long");
+      return FieldError(absl::StatusCode::kDataLoss, "data", "the type of a directory record is too long");
     case Excess::kByteOrder:
-      return absl::UnimplementedError("transfer_syntax: big endian, with a sequence of unknown VR");
+      return FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax",
+                        "big endian, with a sequence of unknown VR");
     case Excess::kNone:
       break;
   }
   if (condition == EC_UnsupportedEncoding) {  // of the stream; what is deflated in DICOM's own way is inflated before
-    return absl::UnimplementedError("transfer_syntax: compressed as a whole, other than Deflated Explicit VR");
+    return FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax",
+                      "compressed as a whole, other than Deflated Explicit VR");
   }
   if (condition == EC_MemoryExhausted) return OutOfMemory();
   if (condition.good() || condition == EC_EndOfStream) return absl::OkStatus();
   if (condition == EC_StreamNotifyClient || condition == EC_InvalidStream) {
-    return absl::DataLossError("data: the file ends inside an element");
+    return FieldError(absl::StatusCode::kDataLoss, "data", "the file ends inside an element");
   }
-  return absl::DataLossError("data: the file is not well-formed DICOM");
+  return FieldError(absl::StatusCode::kDataLoss, "data", "the file is not well-formed DICOM");
 }
 
 // Raw deflate, as DICOM's PS3.5 A.5 has it: the number of bytes, at most `max_bytes`. They go to `out`, which has
 // kInflateStep bytes more than there are, or to nowhere where it is null.
 absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_bytes, uint8_t* out) {
   z_stream stream{};
-  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return absl::ResourceExhaustedError("data: no memory to inflate");
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) {
+    return FieldError(absl::StatusCode::kResourceExhausted, "data", "no memory to inflate");
+  }
   std::vector<uint8_t> nowhere(out == nullptr ? kInflateStep : 0);
   int result = Z_OK;
   size_t taken = 0;
@@ -271,10 +277,10 @@ absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_by
   inflateEnd(&stream);
   if (result == Z_STREAM_END && made <= max_bytes) return made;
   if (result == Z_OK || result == Z_STREAM_END) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("file: inflates to more than ", max_bytes, " bytes, the limit for its size"));
+    return FieldError(absl::StatusCode::kResourceExhausted, "file",
+                      absl::StrCat("inflates to more than ", max_bytes, " bytes, the limit for its size"));
   }
-  return absl::DataLossError("data: the deflated data set is cut short or corrupt");
+  return FieldError(absl::StatusCode::kDataLoss, "data", "the deflated data set is cut short or corrupt");
 }
 
 // DCMTK throws where it shortens a code string that is too long in a directory record (DcmByteString::verify).
@@ -329,7 +335,8 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes) {
   Dataset result;
   result.data.reset(file.getAndRemoveDataset());
   result.status = OutcomeOf(condition, producer);
-  if (result.status.ok() && !is_known) result.status = absl::UnimplementedError("transfer_syntax: is not known");
+  if (result.status.ok() && !is_known)
+    result.status = FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax", "is not known");
   return result;
 }
 
@@ -357,7 +364,8 @@ absl::StatusOr<Dataset> ReadDeflated(const std::vector<uint8_t>& file, size_t of
 
 absl::StatusOr<Dataset> ReadUnguarded(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
-  if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
+  if (file.bytes.empty())
+    return Dataset{nullptr, nullptr, FieldError(absl::StatusCode::kNotFound, "file", "is not DICOM")};
   const size_t deflated_from = DeflatedFrom(file.bytes);
   if (deflated_from != 0) return ReadDeflated(file.bytes, deflated_from, limits);
   Dataset dataset = ParseFile(file.bytes);

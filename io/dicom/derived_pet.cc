@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 
@@ -34,25 +35,27 @@ constexpr absl::string_view kSeriesTypes[] = {"STATIC", "DYNAMIC", "WHOLE BODY"}
 
 absl::Status CheckTerm(DcmItem& header, const Attribute& attribute, absl::Span<const absl::string_view> terms) {
   if (absl::c_linear_search(terms, Text(header, attribute))) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(attribute.keyword, ": is missing or no defined term"));
+  return FieldError(absl::StatusCode::kInvalidArgument, attribute.keyword, "is missing or no defined term");
 }
 
 absl::Status CheckNumber(DcmItem& header, const Attribute& attribute) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> number, Number(header, attribute, attribute.keyword));
   if (number) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(attribute.keyword, ": is missing"));
+  return FieldError(absl::StatusCode::kInvalidArgument, attribute.keyword, "is missing");
 }
 
 absl::Status CheckDigits(DcmItem& header, const Attribute& attribute) {
   if (IsDateOrTime(attribute.tag, Text(header, attribute))) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(attribute.keyword, ": is missing or not well-formed"));
+  return FieldError(absl::StatusCode::kInvalidArgument, attribute.keyword, "is missing or not well-formed");
 }
 
 absl::Status CheckSeriesType(DcmItem& header) {
   const std::vector<std::string> type = Texts(header, {DCM_SeriesType, "SeriesType"});
-  if (type.size() != 2) return absl::InvalidArgumentError("SeriesType: is missing or has another number of values");
+  if (type.size() != 2) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "SeriesType", "is missing or has another number of values");
+  }
   if (absl::c_linear_search(kSeriesTypes, type[0]) && type[1] == "IMAGE") return absl::OkStatus();
-  return absl::UnimplementedError("SeriesType: gated images and projections are not supported");
+  return FieldError(absl::StatusCode::kUnimplemented, "SeriesType", "gated images and projections are not supported");
 }
 
 bool IsCorrected(DcmItem& header) { return Text(header, {DCM_DecayCorrection, "DecayCorrection"}) != "NONE"; }
@@ -97,7 +100,8 @@ void AddSeries(DcmItem& from, int planes, ObjectItem root) {
 
 absl::Status CheckPet(const DicomReference& moving) {
   if (moving.instances.empty() || moving.instances[0].sop_class != UID_PositronEmissionTomographyImageStorage) {
-    return absl::UnimplementedError("SOPClassUID: a derived series of enhanced PET images is not supported");
+    return FieldError(absl::StatusCode::kUnimplemented, "SOPClassUID",
+                      "a derived series of enhanced PET images is not supported");
   }
   DcmItem& header = *moving.header;
   INTRAWARP_RETURN_IF_ERROR(CheckTerm(header, {DCM_Units, "Units"}, kUnits));
@@ -108,7 +112,8 @@ absl::Status CheckPet(const DicomReference& moving) {
   INTRAWARP_RETURN_IF_ERROR(CheckNumber(header, {DCM_FrameReferenceTime, "FrameReferenceTime"}));
   if (IsCorrected(header)) return CheckNumber(header, {DCM_DecayFactor, "DecayFactor"});
   if (moving.is_of_one_time) return absl::OkStatus();
-  return absl::UnimplementedError("DecayCorrection: images of several times that were not corrected are not supported");
+  return FieldError(absl::StatusCode::kUnimplemented, "DecayCorrection",
+                    "images of several times that were not corrected are not supported");
 }
 
 void AddPet(const DicomReference& moving, int plane, int planes, ObjectItem root) {

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/atomic_folder.h"
 #include "io/dicom/attributes.h"
@@ -148,17 +149,18 @@ Quantisation PetQuantisation(const StoredValues& stored, absl::Span<const float>
 absl::Status CheckQuantisation(const Quantisation& q, const StoredValues& stored, double loss) {
   const bool is_coarse = stored.shared && loss > kMostCoarser / 2 * std::abs(stored.slope);
   if (!is_coarse && std::isfinite(q.slope) && q.slope != 0 && std::isfinite(q.intercept)) return absl::OkStatus();
-  return absl::InvalidArgumentError("pixels: 16 bits cannot hold their range in steps like those of the source");
+  return FieldError(absl::StatusCode::kInvalidArgument, "pixels",
+                    "16 bits cannot hold their range in steps like those of the source");
 }
 
 absl::Status CheckPixels(const Geometry& grid, absl::Span<const float> intensities) {
   if (static_cast<int64_t>(intensities.size()) != grid.voxels()) {
-    return absl::InvalidArgumentError("pixels: must be as many as the grid has voxels");
+    return FieldError(absl::StatusCode::kInvalidArgument, "pixels", "must be as many as the grid has voxels");
   }
   if (std::all_of(intensities.begin(), intensities.end(), [](float v) { return std::isfinite(v); })) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("pixels: must be finite");
+  return FieldError(absl::StatusCode::kInvalidArgument, "pixels", "must be finite");
 }
 
 // ---- Attributes -----------------------------------------------------------------------------------------------------
@@ -315,8 +317,8 @@ absl::Status WritePlane(const std::string& path, const Series& series, int plane
 absl::Status CheckDerivable(const DicomReference& moving) {
   if (IsPet(moving)) return dicom::CheckPet(moving);
   if (IsCt(moving) || moving.modality == "MR") return absl::OkStatus();
-  return absl::UnimplementedError(
-      "modality: a derived series of another modality than CT, MR and PET is not supported");
+  return FieldError(absl::StatusCode::kUnimplemented, "modality",
+                    "a derived series of another modality than CT, MR and PET is not supported");
 }
 
 double DerivedFill(const DicomReference& moving) { return IsCt(moving) ? kAirHu : 0; }

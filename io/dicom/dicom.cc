@@ -13,11 +13,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/field_error.h"
 #include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/agreement.h"
@@ -62,8 +64,8 @@ absl::Status CheckTotal(const std::vector<std::string>& files, const DicomLimits
     const auto bytes = std::filesystem::file_size(file, error);
     if (!error) total += static_cast<int64_t>(bytes);
     if (total > limits.max_total_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("file: the files have more than ", limits.max_total_bytes, " bytes"));
+      return FieldError(absl::StatusCode::kResourceExhausted, "file",
+                        absl::StrCat("the files have more than ", limits.max_total_bytes, " bytes"));
     }
   }
   return absl::OkStatus();
@@ -107,7 +109,7 @@ absl::Status DescribeFiles(const std::vector<std::string>& files, const DicomLim
     Instance instance = Describe(*dataset, file, limits);
     frames += static_cast<int64_t>(instance.frames.size());
     if (frames > limits.max_frames) {
-      return absl::ResourceExhaustedError(absl::StrCat("frames: more than ", limits.max_frames));
+      return FieldError(absl::StatusCode::kResourceExhausted, "frames", absl::StrCat("more than ", limits.max_frames));
     }
     Count(std::move(instance), scan);
   }
@@ -145,7 +147,10 @@ bool IsColour(const Instance& instance) {
 absl::Status FailureIn(const std::vector<Instance>& instances, const Instance& of) {
   for (const Instance& instance : instances) {
     if (instance.status.ok() || instance.provenance.series != of.provenance.series || IsColour(instance)) continue;
-    return absl::Status(instance.status.code(), absl::StrCat(instance.status.message(), " (one file of the series)"));
+    absl::Status status(instance.status.code(), absl::StrCat(instance.status.message(), " (one file of the series)"));
+    const std::string field = FieldOf(instance.status);
+    if (!field.empty()) status.SetPayload(kFieldPayload, absl::Cord(field));
+    return status;
   }
   return absl::OkStatus();
 }
@@ -280,8 +285,9 @@ absl::Status CheckSubjects(const std::vector<Candidate>& candidates, const std::
   for (const size_t i : which) {
     const DicomProvenance& from = candidates[i].entry.provenance;
     if (subjects.try_emplace(from.series, from.subject).first->second == from.subject) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("patient: the files of the series are of several patients or studies; choose a volume by its ",
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "patient",
+        absl::StrCat("the files of the series are of several patients or studies; choose a volume by its ",
                      "index: ", Choices(candidates, which)));
   }
   return absl::OkStatus();
@@ -290,15 +296,18 @@ absl::Status CheckSubjects(const std::vector<Candidate>& candidates, const std::
 absl::StatusOr<size_t> ChooseOnly(const Scan& scan) {
   if (scan.candidates.size() == 1) return 0;
   if (scan.candidates.empty()) {
-    if (scan.counts.not_images == 0)
-      return absl::NotFoundError("file: there is no DICOM: the folder is empty, or holds files of other kinds");
-    return absl::InvalidArgumentError("file: holds no image");
+    if (scan.counts.not_images == 0) {
+      return FieldError(absl::StatusCode::kNotFound, "file",
+                        "there is no DICOM: the folder is empty, or holds files of other kinds");
+    }
+    return FieldError(absl::StatusCode::kInvalidArgument, "file", "holds no image");
   }
   std::vector<size_t> all(scan.candidates.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
   INTRAWARP_RETURN_IF_ERROR(CheckSubjects(scan.candidates, all));
-  return absl::InvalidArgumentError(absl::StrCat("series: there are ", all.size(), " volumes; choose one by its index ",
-                                                 "or series: ", Choices(scan.candidates, all)));
+  return FieldError(absl::StatusCode::kInvalidArgument, "series",
+                    absl::StrCat("there are ", all.size(), " volumes; choose one by its index ",
+                                 "or series: ", Choices(scan.candidates, all)));
 }
 
 absl::StatusOr<size_t> Choose(const Scan& scan, const std::string& series) {
@@ -306,23 +315,26 @@ absl::StatusOr<size_t> Choose(const Scan& scan, const std::string& series) {
   int64_t index = 0;
   if (series.size() < kLeastHash && absl::SimpleAtoi(series, &index)) {
     if (index >= 1 && index <= static_cast<int64_t>(scan.candidates.size())) return static_cast<size_t>(index - 1);
-    return absl::NotFoundError(absl::StrCat("series: there are ", scan.candidates.size(), " volumes"));
+    return FieldError(absl::StatusCode::kNotFound, "series",
+                      absl::StrCat("there are ", scan.candidates.size(), " volumes"));
   }
   const bool is_hash = series.size() >= kLeastHash && std::all_of(series.begin(), series.end(), [](char c) {
                          return absl::ascii_isxdigit(static_cast<unsigned char>(c));
                        });
   if (!is_hash) {
-    return absl::InvalidArgumentError("series: must be an index, or the first eight digits of a hash or more");
+    return FieldError(absl::StatusCode::kInvalidArgument, "series",
+                      "must be an index, or the first eight digits of a hash or more");
   }
   std::vector<size_t> found;
   for (size_t i = 0; i < scan.candidates.size(); ++i) {
     if (absl::StartsWith(scan.candidates[i].entry.provenance.series, absl::AsciiStrToLower(series))) found.push_back(i);
   }
   if (found.size() == 1) return found[0];
-  if (found.empty()) return absl::NotFoundError("series: no volume is of it");
+  if (found.empty()) return FieldError(absl::StatusCode::kNotFound, "series", "no volume is of it");
   INTRAWARP_RETURN_IF_ERROR(CheckSubjects(scan.candidates, found));
-  return absl::InvalidArgumentError(absl::StrCat("series: ", found.size(), " volumes are of it; choose one by its ",
-                                                 "index: ", Choices(scan.candidates, found)));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, "series",
+      absl::StrCat(found.size(), " volumes are of it; choose one by its ", "index: ", Choices(scan.candidates, found)));
 }
 
 absl::StatusOr<DicomVolume> ReadCandidate(const Scan& scan, size_t index, const DicomOptions& options) {
@@ -382,7 +394,7 @@ absl::Status CheckWholeFile(const std::string& path, const DicomLimits& limits) 
   // A file that ends between two elements.
   const bool is_cut = dataset.status.ok() && !instance.has_image && !instance.is_directory &&
                       dataset.data->tagExists(DCM_Rows) && dataset.data->tagExists(DCM_Columns);
-  return is_cut ? absl::DataLossError("data: there are no pixels") : absl::OkStatus();
+  return is_cut ? FieldError(absl::StatusCode::kDataLoss, "data", "there are no pixels") : absl::OkStatus();
 }
 
 std::string SeriesHash(absl::string_view uid) { return dicom::HashOfSeries(uid); }

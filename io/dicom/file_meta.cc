@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/ascii.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -22,7 +23,7 @@ constexpr uint16_t kSopInstance = 0x0003;
 constexpr uint16_t kTransferSyntax = 0x0010;
 constexpr char kDirectoryStorage[] = "1.2.840.10008.1.3.10";
 
-absl::Status Broken() { return absl::DataLossError("file: its meta header is broken"); }
+absl::Status Broken() { return FieldError(absl::StatusCode::kDataLoss, "file", "its meta header is broken"); }
 
 size_t Little(absl::string_view bytes, size_t at, size_t size) {
   size_t value = 0;
@@ -64,7 +65,7 @@ bool FileMeta::is_directory() const { return sop_class == kDirectoryStorage; }
 absl::StatusOr<FileMeta> ParseFileMeta(absl::string_view bytes) {
   bytes = bytes.substr(0, kMaxFileMetaBytes);
   if (bytes.size() < kPreambleBytes + kPrefix.size() || bytes.substr(kPreambleBytes, kPrefix.size()) != kPrefix) {
-    return absl::NotFoundError("file: is not DICOM");
+    return FieldError(absl::StatusCode::kNotFound, "file", "is not DICOM");
   }
   FileMeta meta;
   meta.size = kPreambleBytes + kPrefix.size();

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/field_error.h"
 #include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
@@ -82,7 +83,9 @@ absl::Status CheckUids(DcmItem& item) {
   for (const Attribute& attribute : {kSopInstance, kStudy, kSeries, kFrameOfReference}) {
     const std::vector<std::string> values = Texts(item, attribute);
     const bool is_good = values.empty() || (values.size() == 1 && IsOid(values[0]));
-    if (!is_good) return absl::InvalidArgumentError(absl::StrCat("uid: ", attribute.keyword, " is none"));
+    if (!is_good) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "uid", absl::StrCat(attribute.keyword, " is none"));
+    }
   }
   return absl::OkStatus();
 }
@@ -117,10 +120,14 @@ absl::Status CheckPhotometric(DcmItem& item) {
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t samples, Integer(item, {DCM_SamplesPerPixel, "SamplesPerPixel"},
                                                             "photometric", 1, 65535, /*otherwise=*/1));
   const std::string name = Text(item, kPhotometric);
-  if (name == "PALETTE COLOR") return absl::UnimplementedError("photometric: palette colours are not supported");
-  if (samples != 1) return absl::UnimplementedError("photometric: colour images are not supported");
+  if (name == "PALETTE COLOR") {
+    return FieldError(absl::StatusCode::kUnimplemented, "photometric", "palette colours are not supported");
+  }
+  if (samples != 1) {
+    return FieldError(absl::StatusCode::kUnimplemented, "photometric", "colour images are not supported");
+  }
   if (name == "MONOCHROME1" || name == "MONOCHROME2") return absl::OkStatus();
-  return absl::InvalidArgumentError("photometric: must be MONOCHROME1 or MONOCHROME2");
+  return FieldError(absl::StatusCode::kInvalidArgument, "photometric", "must be MONOCHROME1 or MONOCHROME2");
 }
 
 absl::Status DescribeBits(DcmItem& item, PixelLayout* layout) {
@@ -129,7 +136,8 @@ absl::Status DescribeBits(DcmItem& item, PixelLayout* layout) {
   if (layout->kind != SampleKind::kInteger) return absl::OkStatus();
   const int allocated = layout->bits_allocated;
   if (allocated != 1 && allocated != 8 && allocated != 16 && allocated != 32) {
-    return absl::UnimplementedError(absl::StrCat("bits: BitsAllocated of ", allocated, " is not supported"));
+    return FieldError(absl::StatusCode::kUnimplemented, "bits",
+                      absl::StrCat("BitsAllocated of ", allocated, " is not supported"));
   }
   INTRAWARP_ASSIGN_OR_RETURN(layout->bits_stored,
                              Integer(item, {DCM_BitsStored, "BitsStored"}, "bits", 1, allocated, allocated));
@@ -184,7 +192,8 @@ absl::Status SetAxes(const std::vector<double>& v, Frame* frame) {
   const double row_length = Norm(row), column_length = Norm(column);
   if (!(std::abs(row_length - 1) <= kAxisTolerance && std::abs(column_length - 1) <= kAxisTolerance &&
         std::abs(Dot(row, column)) <= kAxisTolerance)) {
-    return absl::InvalidArgumentError("orientation: the axes must be of unit length and at right angles");
+    return FieldError(absl::StatusCode::kInvalidArgument, "orientation",
+                      "the axes must be of unit length and at right angles");
   }
   frame->row_axis = (1 / row_length) * row;
   const Vec3d upright = column - Dot(column, frame->row_axis) * frame->row_axis;
@@ -202,10 +211,16 @@ absl::Status SetPlane(DcmItem* position_item, DcmItem* orientation_item, Frame* 
     INTRAWARP_ASSIGN_OR_RETURN(orientation, Numbers(*orientation_item, kOrientation, "orientation", 6, 6));
   }
   if (position.empty() && orientation.empty()) return absl::OkStatus();
-  if (position.empty()) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
-  if (orientation.empty()) return absl::InvalidArgumentError("orientation: ImageOrientationPatient is missing");
+  if (position.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "position", "ImagePositionPatient is missing");
+  }
+  if (orientation.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "orientation", "ImageOrientationPatient is missing");
+  }
   for (const double c : position) {
-    if (std::abs(c) > kMaxCoordinate) return absl::InvalidArgumentError("position: is more than 10 km away");
+    if (std::abs(c) > kMaxCoordinate) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "position", "is more than 10 km away");
+    }
   }
   frame->position = {position[0], position[1], position[2]};
   frame->has_plane = true;
@@ -219,9 +234,9 @@ absl::Status SetSpacing(DcmItem* item, Frame* frame) {
   if (item != nullptr) {
     INTRAWARP_ASSIGN_OR_RETURN(spacing, Numbers(*item, kPixelSpacing, "spacing", 2, 2));
   }
-  if (spacing.empty()) return absl::InvalidArgumentError("spacing: PixelSpacing is missing");
+  if (spacing.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "spacing", "PixelSpacing is missing");
   if (!(spacing[0] >= 1e-6 && spacing[1] >= 1e-6 && spacing[0] <= 1e6 && spacing[1] <= 1e6)) {
-    return absl::InvalidArgumentError("spacing: PixelSpacing must be from 1e-6 to 1e6 mm");
+    return FieldError(absl::StatusCode::kInvalidArgument, "spacing", "PixelSpacing must be from 1e-6 to 1e6 mm");
   }
   frame->spacing_y = spacing[0];
   frame->spacing_x = spacing[1];
@@ -232,7 +247,7 @@ absl::Status SetRescale(DcmItem* item, Frame* frame) {
   if (item == nullptr) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> slope, Number(*item, kSlope, "rescale"));
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> intercept, Number(*item, kIntercept, "rescale"));
-  if (slope.value_or(1) == 0) return absl::InvalidArgumentError("rescale: RescaleSlope is 0");
+  if (slope.value_or(1) == 0) return FieldError(absl::StatusCode::kInvalidArgument, "rescale", "RescaleSlope is 0");
   frame->slope = slope.value_or(1);
   frame->intercept = intercept.value_or(0);
   frame->given |= (slope ? kGivenSlope : 0U) | (intercept ? kGivenIntercept : 0U);
@@ -317,8 +332,8 @@ absl::StatusOr<std::vector<Frame>> EnhancedFrames(DcmItem& item, const PixelLayo
   DcmItem* shared = FirstItem(&item, DCM_SharedFunctionalGroupsSequence);
   const std::vector<DcmItem*> own = Items(item, DCM_PerFrameFunctionalGroupsSequence);
   if (!own.empty() && static_cast<int64_t>(own.size()) != layout.frames) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("frames: there are ", own.size(), " functional groups for ", layout.frames, " frames"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "frames",
+                      absl::StrCat("there are ", own.size(), " functional groups for ", layout.frames, " frames"));
   }
   std::vector<Frame> frames;
   for (int64_t i = 0; i < layout.frames; ++i) {
@@ -332,8 +347,12 @@ absl::StatusOr<std::vector<Frame>> EnhancedFrames(DcmItem& item, const PixelLayo
 // Binary segmentations: the frames of each segment are a mask, without its empty planes.
 absl::Status CheckSegmentation(DcmItem& item) {
   const std::string type = Text(item, {DCM_SegmentationType, "SegmentationType"});
-  if (type == "FRACTIONAL") return absl::UnimplementedError("segmentation: fractional ones are not supported");
-  if (type != "BINARY") return absl::InvalidArgumentError("segmentation: SegmentationType must be BINARY");
+  if (type == "FRACTIONAL") {
+    return FieldError(absl::StatusCode::kUnimplemented, "segmentation", "fractional ones are not supported");
+  }
+  if (type != "BINARY") {
+    return FieldError(absl::StatusCode::kInvalidArgument, "segmentation", "SegmentationType must be BINARY");
+  }
   return absl::OkStatus();
 }
 
@@ -341,7 +360,9 @@ absl::Status DescribeSegmentFrame(DcmItem* shared, DcmItem* own, Frame* frame) {
   DcmItem* measures = Group(shared, own, DCM_PixelMeasuresSequence);
   INTRAWARP_RETURN_IF_ERROR(SetNumber(measures, kSpacingBetween, "segmentation", &frame->plane_step));
   DcmItem* identity = Group(shared, own, DCM_SegmentIdentificationSequence);
-  if (identity == nullptr) return absl::InvalidArgumentError("segmentation: a frame names no segment");
+  if (identity == nullptr) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "segmentation", "a frame names no segment");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(
       frame->segment,
       Integer(*identity, {DCM_ReferencedSegmentNumber, "ReferencedSegmentNumber"}, "segmentation", 1, 65535));
@@ -362,19 +383,26 @@ absl::StatusOr<std::vector<Frame>> SegmentFrames(DcmItem& item, const PixelLayou
 // Doses: one plane, and the offsets of the frames along its normal.
 absl::StatusOr<std::vector<Frame>> DoseFrames(DcmItem& item, const PixelLayout& layout) {
   INTRAWARP_ASSIGN_OR_RETURN(Frame first, PlainFrame(item, layout));
-  if (!first.has_plane) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
+  if (!first.has_plane) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "position", "ImagePositionPatient is missing");
+  }
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> scaling, Number(item, kDoseScaling, "rescale"));
-  if (!scaling || *scaling == 0) return absl::InvalidArgumentError("rescale: DoseGridScaling is missing or 0");
+  if (!scaling || *scaling == 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "rescale", "DoseGridScaling is missing or 0");
+  }
   first.slope = *scaling;
   first.intercept = 0;
   const size_t count = static_cast<size_t>(layout.frames);
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<double> offsets, Numbers(item, kOffsets, "frames", count, count));
   if (offsets.empty() && count == 1) offsets = {0};
-  if (offsets.empty()) return absl::InvalidArgumentError("frames: GridFrameOffsetVector is missing");
+  if (offsets.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "frames", "GridFrameOffsetVector is missing");
+  }
   // With a first offset other than 0 the vector holds coordinates along the patient's axis (PS3.3 C.8.8.3.2).
   const Vec3d normal = Cross(first.row_axis, first.column_axis);
   if (offsets[0] != 0 && std::abs(offsets[0] - first.position.z) > 1e-3) {
-    return absl::InvalidArgumentError("frames: GridFrameOffsetVector must begin with 0 or the position");
+    return FieldError(absl::StatusCode::kInvalidArgument, "frames",
+                      "GridFrameOffsetVector must begin with 0 or the position");
   }
   const double sign = offsets[0] != 0 && normal.z < 0 ? -1 : 1;
   std::vector<Frame> frames(count, first);
@@ -392,29 +420,37 @@ absl::StatusOr<CsaMosaic> MosaicOf(DcmItem& item) {
   unsigned long count = 0;
   if (is_csa) (void)item.findAndGetUint8Array(kCsaHeader.tag, bytes, &count);
   CsaMosaic mosaic;
-  if (named && bytes == nullptr) return absl::UnimplementedError("mosaic: is not described by a CSA header");
+  if (named && bytes == nullptr) {
+    return FieldError(absl::StatusCode::kUnimplemented, "mosaic", "is not described by a CSA header");
+  }
   if (!named) return mosaic;
   INTRAWARP_ASSIGN_OR_RETURN(mosaic, ParseCsaMosaic(absl::MakeConstSpan(bytes, count)));
-  if (mosaic.images == 0) return absl::InvalidArgumentError("mosaic: NumberOfImagesInMosaic is missing");
+  if (mosaic.images == 0) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "NumberOfImagesInMosaic is missing");
+  }
   return mosaic;
 }
 
 // The position of a mosaic is that of the corner of an image of the mosaic's size around the slice's centre.
 absl::StatusOr<std::vector<Frame>> MosaicFrames(DcmItem& item, const PixelLayout& layout, const CsaMosaic& mosaic) {
   INTRAWARP_ASSIGN_OR_RETURN(Frame first, PlainFrame(item, layout));
-  if (!first.has_plane) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
+  if (!first.has_plane) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "position", "ImagePositionPatient is missing");
+  }
   const int side = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(mosaic.images))));
   if (mosaic.images > kMaxMosaicTiles || layout.columns % side != 0 || layout.rows % side != 0) {
-    return absl::InvalidArgumentError("mosaic: the image does not divide into its tiles");
+    return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "the image does not divide into its tiles");
   }
   first.columns = layout.columns / side;
   first.rows = layout.rows / side;
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> step, Number(item, kSpacingBetween, "mosaic"));
-  if (!step || !(*step > 0)) return absl::InvalidArgumentError("mosaic: SpacingBetweenSlices is missing");
+  if (!step || !(*step > 0)) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "SpacingBetweenSlices is missing");
+  }
   const Vec3d normal = Cross(first.row_axis, first.column_axis);
   const double along = Dot(mosaic.slice_normal, normal);
   if (!(std::abs(std::abs(along) - 1) < kAxisTolerance)) {
-    return absl::InvalidArgumentError("mosaic: SliceNormalVector is not the normal of the plane");
+    return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "SliceNormalVector is not the normal of the plane");
   }
   first.position = first.position + 0.5 * (layout.columns - first.columns) * first.spacing_x * first.row_axis +
                    0.5 * (layout.rows - first.rows) * first.spacing_y * first.column_axis;
@@ -436,7 +472,8 @@ absl::StatusOr<std::vector<Frame>> FramesOf(DcmItem& item, const PixelLayout& la
     return DoseFrames(item, layout);
   }
   if (layout.frames > 1) {
-    return absl::UnimplementedError("frames: several frames without functional groups are not supported");
+    return FieldError(absl::StatusCode::kUnimplemented, "frames",
+                      "several frames without functional groups are not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(const CsaMosaic mosaic, MosaicOf(item));
   *is_mosaic = mosaic.images > 0;
@@ -477,11 +514,11 @@ void NoteGiven(DcmItem& item, Instance* instance) {
 
 absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance) {
   if (item.tagExists(DCM_ModalityLUTSequence)) {
-    return absl::UnimplementedError("rescale: a modality lookup table is not supported");
+    return FieldError(absl::StatusCode::kUnimplemented, "rescale", "a modality lookup table is not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(instance->layout, LayoutOf(item));
   if (instance->layout.frames > max_frames) {
-    return absl::ResourceExhaustedError(absl::StrCat("frames: more than ", max_frames));
+    return FieldError(absl::StatusCode::kResourceExhausted, "frames", absl::StrCat("more than ", max_frames));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> thickness,
                              Number(item, {DCM_SliceThickness, "SliceThickness"}, "thickness"));
@@ -503,7 +540,9 @@ bool IsModality(absl::string_view term) { return absl::c_linear_search(kModaliti
 absl::StatusOr<Frame> ReadPlane(DcmItem& item) {
   Frame frame;
   INTRAWARP_RETURN_IF_ERROR(SetPlane(&item, &item, &frame));
-  if (!frame.has_plane) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
+  if (!frame.has_plane) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "position", "ImagePositionPatient is missing");
+  }
   return frame;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::io::dicom {
 namespace {
@@ -54,12 +55,17 @@ struct CodecFreer {
 void Ignore(const char*, void*) {}
 
 absl::Status CheckHeader(const opj_image_t& image, int columns, int rows) {
-  if (image.numcomps != 1) return absl::InvalidArgumentError("photometric: the JPEG 2000 stream is not grey");
+  if (image.numcomps != 1) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "photometric", "the JPEG 2000 stream is not grey");
+  }
   const opj_image_comp_t& c = image.comps[0];
   if (static_cast<int64_t>(c.w) != columns || static_cast<int64_t>(c.h) != rows || c.dx != 1 || c.dy != 1) {
-    return absl::InvalidArgumentError("size: the JPEG 2000 stream has another one than the header");
+    return FieldError(absl::StatusCode::kInvalidArgument, "size",
+                      "the JPEG 2000 stream has another one than the header");
   }
-  if (c.prec < 1 || c.prec > 31) return absl::InvalidArgumentError("bits: of the JPEG 2000 stream are not 1 to 31");
+  if (c.prec < 1 || c.prec > 31) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "bits", "of the JPEG 2000 stream are not 1 to 31");
+  }
   return absl::OkStatus();
 }
 
@@ -71,7 +77,9 @@ absl::StatusOr<Jpeg2000Image> DecodeJpeg2000(absl::Span<const uint8_t> stream_by
   Memory memory{stream_bytes};
   const std::unique_ptr<opj_stream_t, Freer> stream(opj_stream_default_create(OPJ_TRUE));
   const std::unique_ptr<opj_codec_t, CodecFreer> codec(opj_create_decompress(jp2 ? OPJ_CODEC_JP2 : OPJ_CODEC_J2K));
-  if (stream == nullptr || codec == nullptr) return absl::ResourceExhaustedError("data: no memory to decode");
+  if (stream == nullptr || codec == nullptr) {
+    return FieldError(absl::StatusCode::kResourceExhausted, "data", "no memory to decode");
+  }
   opj_stream_set_user_data(stream.get(), &memory, nullptr);
   opj_stream_set_user_data_length(stream.get(), stream_bytes.size());
   opj_stream_set_read_function(stream.get(), Read);
@@ -82,7 +90,8 @@ absl::StatusOr<Jpeg2000Image> DecodeJpeg2000(absl::Span<const uint8_t> stream_by
   opj_set_error_handler(codec.get(), Ignore, nullptr);
   opj_dparameters_t parameters;
   opj_set_default_decoder_parameters(&parameters);
-  const absl::Status corrupt = absl::DataLossError("data: the JPEG 2000 stream is truncated or corrupt");
+  const absl::Status corrupt =
+      FieldError(absl::StatusCode::kDataLoss, "data", "the JPEG 2000 stream is truncated or corrupt");
   if (!opj_setup_decoder(codec.get(), &parameters)) return corrupt;
   if (!opj_decoder_set_strict_mode(codec.get(), OPJ_TRUE)) return corrupt;
   opj_image_t* raw = nullptr;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -18,7 +19,9 @@ constexpr uint32_t kMaxItems = 4096;
 constexpr int kMaxImages = 4096;
 constexpr size_t kTagName = 64;
 
-absl::Status Broken() { return absl::InvalidArgumentError("mosaic: the CSA header is not well-formed"); }
+absl::Status Broken() {
+  return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "the CSA header is not well-formed");
+}
 
 // Little-endian words of a header, never beyond its end.
 class CsaReader {
@@ -85,7 +88,7 @@ absl::StatusOr<CsaMosaic> ParseCsaMosaic(absl::Span<const uint8_t> header) {
   CsaReader reader(header);
   INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> magic, reader.Take(4));
   if (std::memcmp(magic.data(), "SV10", 4) != 0) {
-    return absl::UnimplementedError("mosaic: a CSA header that is not of version SV10");
+    return FieldError(absl::StatusCode::kUnimplemented, "mosaic", "a CSA header that is not of version SV10");
   }
   INTRAWARP_RETURN_IF_ERROR(reader.Take(4).status());
   INTRAWARP_ASSIGN_OR_RETURN(const uint32_t tags, reader.Word());
@@ -104,7 +107,9 @@ absl::StatusOr<CsaMosaic> ParseCsaMosaic(absl::Span<const uint8_t> header) {
       has_normal = true;
     }
   }
-  if (mosaic.images > 0 && !has_normal) return absl::InvalidArgumentError("mosaic: SliceNormalVector is missing");
+  if (mosaic.images > 0 && !has_normal) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "mosaic", "SliceNormalVector is missing");
+  }
   return mosaic;
 }
 

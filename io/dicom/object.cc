@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/instance.h"
@@ -61,9 +62,9 @@ class FileStream : public DcmOutputStream {
 
 absl::Status Outcome(const OFCondition& condition) {
   if (condition.good()) return absl::OkStatus();
-  if (condition == EC_MemoryExhausted) return absl::ResourceExhaustedError("object: no memory");
+  if (condition == EC_MemoryExhausted) return FieldError(absl::StatusCode::kResourceExhausted, "object", "no memory");
   // The text of the condition may quote a value.
-  return absl::InternalError("object: DCMTK could not make it");
+  return FieldError(absl::StatusCode::kInternal, "object", "DCMTK could not make it");
 }
 
 // The patient and the study (PS3.3 C.7.1.1, C.7.2.1).
@@ -345,8 +346,9 @@ absl::StatusOr<PlaneAxes> AxesOf(const Geometry& grid) {
   double moved = 0;
   for (int a = 0; a < 3; ++a) moved += Norm(axis(a) - made[a]) * grid.spacing[a] * (grid.size[a] - 1);
   if (moved <= kMaxSkewMm) return axes;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "grid: its axes are not at right angles, as DICOM needs them; a voxel would move by %.2g mm", moved));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, "grid",
+      absl::StrFormat("its axes are not at right angles, as DICOM needs them; a voxel would move by %.2g mm", moved));
 }
 
 std::vector<double> PositionOf(const Geometry& grid, const PlaneAxes& axes, int plane) {

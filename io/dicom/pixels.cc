@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/jpeg2000.h"
 #include "io/dicom/rle.h"
@@ -22,7 +23,9 @@ namespace {
 constexpr int64_t kMaxCompression = 20000;
 constexpr int64_t kFreeBytes = int64_t{4} << 20;
 
-absl::Status Corrupt() { return absl::DataLossError("data: the compressed pixels are truncated or corrupt"); }
+absl::Status Corrupt() {
+  return FieldError(absl::StatusCode::kDataLoss, "data", "the compressed pixels are truncated or corrupt");
+}
 
 bool IsJpeg(E_TransferSyntax syntax) {
   switch (syntax) {
@@ -95,7 +98,8 @@ absl::StatusOr<int> JpegPrecision(absl::Span<const uint8_t> s, const PixelLayout
         marker == 0xf7 || (marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc);
     if (is_frame) {
       if ((s[at + 5] << 8 | s[at + 6]) != layout.rows || (s[at + 7] << 8 | s[at + 8]) != layout.columns) {
-        return absl::InvalidArgumentError("size: the JPEG stream has another one than the header");
+        return FieldError(absl::StatusCode::kInvalidArgument, "size",
+                          "the JPEG stream has another one than the header");
       }
       return s[at + 4];
     }
@@ -111,22 +115,24 @@ absl::Status CheckTransferSyntax(E_TransferSyntax syntax, const PixelLayout& lay
   if (IsNative(syntax)) {
     const DcmXfer transfer(syntax);
     if (transfer.isBigEndian() && layout.bits_allocated > 16) {
-      return absl::UnimplementedError("bits: more than 16 in big-endian order are not supported");
+      return FieldError(absl::StatusCode::kUnimplemented, "bits", "more than 16 in big-endian order are not supported");
     }
     return absl::OkStatus();
   }
-  if (syntax == EXS_Unknown) return absl::UnimplementedError("transfer_syntax: is not known");
+  if (syntax == EXS_Unknown) return FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax", "is not known");
   if (!IsJpeg(syntax) && !IsJpegLs(syntax) && !IsJpeg2000(syntax) && syntax != EXS_RLELossless) {
-    return absl::UnimplementedError(
-        absl::StrCat("transfer_syntax: ", DcmXfer(syntax).getXferName(), " is not supported"));
+    return FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax",
+                      absl::StrCat(DcmXfer(syntax).getXferName(), " is not supported"));
   }
   if (layout.kind != SampleKind::kInteger || layout.bits_allocated == 1) {
-    return absl::UnimplementedError("bits: compressed pixels must be integers of 8 bits or more");
+    return FieldError(absl::StatusCode::kUnimplemented, "bits", "compressed pixels must be integers of 8 bits or more");
   }
   if (syntax == EXS_RLELossless) return absl::OkStatus();
-  if (layout.bits_allocated > 16) return absl::UnimplementedError("bits: more than 16 in a compressed image");
+  if (layout.bits_allocated > 16) {
+    return FieldError(absl::StatusCode::kUnimplemented, "bits", "more than 16 in a compressed image");
+  }
   if (layout.high_bit != layout.bits_stored - 1) {
-    return absl::UnimplementedError("bits: HighBit of a compressed image must be BitsStored - 1");
+    return FieldError(absl::StatusCode::kUnimplemented, "bits", "HighBit of a compressed image must be BitsStored - 1");
   }
   return absl::OkStatus();
 }
@@ -148,15 +154,19 @@ absl::Status PixelReader::OpenNative() {
                                                           : layout_.bits_allocated;
   DcmElement* element = nullptr;
   if (dataset_->findAndGetElement(tag, element).bad() || element == nullptr) {
-    return absl::DataLossError("data: there are no pixels");
+    return FieldError(absl::StatusCode::kDataLoss, "data", "there are no pixels");
   }
   if (element->getLengthField() == DCM_UndefinedLength) {
-    return absl::InvalidArgumentError("transfer_syntax: is uncompressed, but the pixels are compressed");
+    return FieldError(absl::StatusCode::kInvalidArgument, "transfer_syntax",
+                      "is uncompressed, but the pixels are compressed");
   }
   // rows and columns are below 2^16, frames at most 2^24, so that nothing overflows.
   const int64_t wanted = (FramePixels(layout_) * layout_.frames * bits + 7) / 8;
   const int64_t length = element->getLengthField();
-  if (length < wanted) return absl::DataLossError(absl::StrCat("data: there are ", length, " of ", wanted, " bytes"));
+  if (length < wanted) {
+    return FieldError(absl::StatusCode::kDataLoss, "data",
+                      absl::StrCat("there are ", length, " of ", wanted, " bytes"));
+  }
   const void* data = nullptr;
   Uint8* bytes = nullptr;
   Uint16* words = nullptr;
@@ -171,15 +181,16 @@ absl::Status PixelReader::OpenNative() {
       data = bytes;
     }
   }
-  if (data == nullptr) return absl::DataLossError("data: the pixels cannot be read");
+  if (data == nullptr) return FieldError(absl::StatusCode::kDataLoss, "data", "the pixels cannot be read");
   bytes_ = absl::MakeConstSpan(static_cast<const uint8_t*>(data), static_cast<size_t>(wanted));
   return absl::OkStatus();
 }
 
 absl::Status PixelReader::OpenEncapsulated() {
   DcmElement* element = nullptr;
-  if (dataset_->findAndGetElement(DCM_PixelData, element).bad())
-    return absl::DataLossError("data: there are no pixels");
+  if (dataset_->findAndGetElement(DCM_PixelData, element).bad()) {
+    return FieldError(absl::StatusCode::kDataLoss, "data", "there are no pixels");
+  }
   element_ = dynamic_cast<DcmPixelData*>(element);
   DcmPixelSequence* sequence = nullptr;
   if (element_ == nullptr || element_->getEncapsulatedRepresentation(syntax_, nullptr, sequence).bad() ||
@@ -196,10 +207,10 @@ absl::Status PixelReader::OpenEncapsulated() {
     fragments_.emplace_back(bytes, length);
     total += static_cast<int64_t>(length);
   }
-  if (fragments_.size() < 2) return absl::DataLossError("data: there are no pixels");
+  if (fragments_.size() < 2) return FieldError(absl::StatusCode::kDataLoss, "data", "there are no pixels");
   const int64_t wanted = FramePixels(layout_) * layout_.frames * (layout_.bits_allocated / 8);
   if (wanted > kFreeBytes && wanted / kMaxCompression > total) {
-    return absl::DataLossError("data: there are too few compressed bytes for the size");
+    return FieldError(absl::StatusCode::kDataLoss, "data", "there are too few compressed bytes for the size");
   }
   return FindFragments();
 }
@@ -208,7 +219,9 @@ absl::Status PixelReader::OpenEncapsulated() {
 absl::Status PixelReader::FindFragments() {
   const size_t frames = static_cast<size_t>(layout_.frames);
   const size_t count = fragments_.size();
-  if (count - 1 < frames) return absl::DataLossError("data: there are fewer fragments than frames");
+  if (count - 1 < frames) {
+    return FieldError(absl::StatusCode::kDataLoss, "data", "there are fewer fragments than frames");
+  }
   if (frames == 1 || count - 1 == frames) {
     for (size_t f = 0; f < frames; ++f) first_fragment_.push_back(f + 1);
     first_fragment_.push_back(count);
@@ -236,7 +249,8 @@ absl::StatusOr<absl::Span<const uint8_t>> PixelReader::Fragment(size_t i) const 
 
 absl::StatusOr<std::vector<uint8_t>> PixelReader::FrameStream(int64_t frame) const {
   if (first_fragment_.empty()) {
-    return absl::UnimplementedError("frames: of several fragments each without an offset table are not supported");
+    return FieldError(absl::StatusCode::kUnimplemented, "frames",
+                      "of several fragments each without an offset table are not supported");
   }
   std::vector<uint8_t> stream;
   for (size_t i = first_fragment_[frame]; i < first_fragment_[frame + 1]; ++i) {
@@ -249,7 +263,7 @@ absl::Status PixelReader::ReadJpeg2000(int64_t frame, std::vector<double>* value
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> stream, FrameStream(frame));
   INTRAWARP_ASSIGN_OR_RETURN(const Jpeg2000Image image, DecodeJpeg2000(stream, layout_.columns, layout_.rows));
   if (image.precision > layout_.bits_allocated) {
-    return absl::InvalidArgumentError("bits: the JPEG 2000 stream has more than BitsAllocated");
+    return FieldError(absl::StatusCode::kInvalidArgument, "bits", "the JPEG 2000 stream has more than BitsAllocated");
   }
   // The stream's own signedness extends a narrower sample; the header says how the bits are read.
   for (size_t i = 0; i < values->size(); ++i) {
@@ -279,10 +293,11 @@ absl::Status PixelReader::ReadDecoded(int64_t frame, std::vector<double>* values
   INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> stream, Fragment(first));
   INTRAWARP_ASSIGN_OR_RETURN(const int precision, JpegPrecision(stream, layout_));
   if (precision > layout_.bits_allocated) {
-    return absl::InvalidArgumentError("bits: the JPEG stream has more than BitsAllocated");
+    return FieldError(absl::StatusCode::kInvalidArgument, "bits", "the JPEG stream has more than BitsAllocated");
   }
   if (precision <= 8 && cell == 2 && IsJpegLs(syntax_)) {
-    return absl::UnimplementedError("bits: a JPEG-LS stream of 8 bits or less for 16 bits allocated");
+    return FieldError(absl::StatusCode::kUnimplemented, "bits",
+                      "a JPEG-LS stream of 8 bits or less for 16 bits allocated");
   }
   if (IsJpeg(syntax_)) cell = precision > 8 ? 2 : 1;
   const int64_t bytes = FramePixels(layout_) * cell;
@@ -301,7 +316,9 @@ absl::Status PixelReader::ReadDecoded(int64_t frame, std::vector<double>* values
 absl::Status PixelReader::Read(int64_t frame, std::vector<double>* values) {
   const int64_t pixels = FramePixels(layout_);
   values->resize(static_cast<size_t>(pixels));
-  if (frame < 0 || frame >= layout_.frames) return absl::OutOfRangeError("frames: there is no such frame");
+  if (frame < 0 || frame >= layout_.frames) {
+    return FieldError(absl::StatusCode::kOutOfRange, "frames", "there is no such frame");
+  }
   if (IsJpeg2000(syntax_)) return ReadJpeg2000(frame, values);
   if (syntax_ == EXS_RLELossless) return ReadRle(frame, values);
   if (!IsNative(syntax_)) return ReadDecoded(frame, values);

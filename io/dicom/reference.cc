@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
@@ -32,11 +33,11 @@ const Attribute kSopInstance = {DCM_SOPInstanceUID, "SOPInstanceUID"};
 absl::StatusOr<std::string> Uid(DcmItem& item, const Attribute& attribute) {
   std::string uid = dicom::Text(item, attribute);
   if (IsOid(uid)) return uid;
-  return absl::InvalidArgumentError(
-      absl::StrCat(attribute.keyword, ": is missing or no UID, so that no object can ", "refer to the series"));
+  return FieldError(absl::StatusCode::kInvalidArgument, attribute.keyword,
+                    "is missing or no UID, so that no object can refer to the series");
 }
 
-absl::Status ChangedFile() { return absl::AbortedError("file: has changed while it was read"); }
+absl::Status ChangedFile() { return FieldError(absl::StatusCode::kAborted, "file", "has changed while it was read"); }
 
 absl::StatusOr<dicom::Dataset> Reopen(const dicom::Instance& instance, const DicomLimits& limits) {
   absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(instance.path, limits);
@@ -122,7 +123,8 @@ absl::StatusOr<DicomReference> DicomReference::Read(const std::string& path, con
     INTRAWARP_ASSIGN_OR_RETURN(reference.instances[number].sop_instance, Uid(*dataset.data, kSopInstance));
     owners.insert({dicom::Text(*dataset.data, {DCM_PatientID, "PatientID"}), dicom::Text(*dataset.data, kStudy)});
     if (owners.size() > 1) {
-      return absl::InvalidArgumentError("patient: the files of the series are of several patients or studies");
+      return FieldError(absl::StatusCode::kInvalidArgument, "patient",
+                        "the files of the series are of several patients or studies");
     }
     times.insert(TimesOf(*dataset.data));
     if (number == 0) INTRAWARP_RETURN_IF_ERROR(TakeHeader(std::move(dataset), &reference));
@@ -147,7 +149,8 @@ absl::Status CheckSamePatient(const DicomReference& fixed, const DicomReference&
   const auto [name, other_name] = both({DCM_PatientName, "PatientName"});
   const bool same_issuer = issuer.empty() || other_issuer.empty() || issuer == other_issuer;
   if (id == other_id && same_issuer && (!id.empty() || name == other_name)) return absl::OkStatus();
-  return absl::InvalidArgumentError("patient: the fixed and the moving series are of different patients");
+  return FieldError(absl::StatusCode::kInvalidArgument, "patient",
+                    "the fixed and the moving series are of different patients");
 }
 
 std::string NewDicomUid() {

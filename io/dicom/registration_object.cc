@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/instance.h"
@@ -85,13 +86,13 @@ bool IsFinite(const AffineMap& map) {
 
 // The inverse is written, too.
 absl::Status CheckMatrix(const AffineMap& map) {
-  if (!IsFinite(map)) return absl::InvalidArgumentError("matrix: must be finite");
+  if (!IsFinite(map)) return FieldError(absl::StatusCode::kInvalidArgument, "matrix", "must be finite");
   if (!IsSingular(map) && IsFinite(Inverse(map))) return absl::OkStatus();
-  return absl::InvalidArgumentError("matrix: the linear part is singular");
+  return FieldError(absl::StatusCode::kInvalidArgument, "matrix", "the linear part is singular");
 }
 
 absl::Status Wrong(const Attribute& attribute, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(attribute.keyword, ": ", what));
+  return FieldError(absl::StatusCode::kInvalidArgument, attribute.keyword, what);
 }
 
 absl::StatusOr<AffineMap> ReadMatrix(DcmItem& item) {
@@ -176,15 +177,16 @@ Lattice SampleAxis(const Lattice& c, int axis, int64_t per_cell) {
 
 absl::Status CheckControlGrid(const ItkTransform& t) {
   if (static_cast<int64_t>(t.vectors.size()) != 3 * t.grid.voxels()) {
-    return absl::InvalidArgumentError("displacement: must have three components a node");
+    return FieldError(absl::StatusCode::kInvalidArgument, "displacement", "must have three components a node");
   }
   if (!std::all_of(t.vectors.begin(), t.vectors.end(), [](float v) { return std::isfinite(v); })) {
-    return absl::InvalidArgumentError("displacement: must be finite");
+    return FieldError(absl::StatusCode::kInvalidArgument, "displacement", "must be finite");
   }
   if (t.kind != ItkTransform::Kind::kControlGrid) return absl::OkStatus();
   for (int a = 0; a < 3; ++a) {
     if (t.grid.size[a] != 1 && t.grid.size[a] < kSplineNodes) {
-      return absl::InvalidArgumentError("grid: an axis of a control grid has 1 or at least 4 nodes");
+      return FieldError(absl::StatusCode::kInvalidArgument, "grid",
+                        "an axis of a control grid has 1 or at least 4 nodes");
     }
   }
   return absl::OkStatus();
@@ -240,13 +242,15 @@ absl::StatusOr<Sampling> ChooseSampling(const Geometry& grid, const Lattice& lat
   }
   const double least = options.tolerance_mm.value_or(kLeastToleranceMm);
   const double most = options.tolerance_mm.value_or(kMostToleranceMm);
-  if (!(least > 0 && std::isfinite(least))) return absl::InvalidArgumentError("tolerance_mm: must be above 0");
+  if (!(least > 0 && std::isfinite(least))) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "tolerance_mm", "must be above 0");
+  }
   for (double tolerance = least; tolerance <= most; tolerance *= kStep) {
     const Sampling sampling = SamplingFor(lattice, bends, tolerance);
     if (BytesOf(grid, sampling.per_cell) <= static_cast<double>(options.max_grid_bytes)) return sampling;
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("tolerance_mm: a grid that fine has more than ", options.max_grid_bytes >> 20, " MiB"));
+  return FieldError(absl::StatusCode::kResourceExhausted, "tolerance_mm",
+                    absl::StrCat("a grid that fine has more than ", options.max_grid_bytes >> 20, " MiB"));
 }
 
 struct Sampled {
@@ -331,7 +335,7 @@ absl::Status AddDeformableItem(const DicomReference& moving, const Sampled& samp
 // ---- Reading --------------------------------------------------------------------------------------------------------
 
 absl::Status Unsupported(absl::string_view keyword, absl::string_view what) {
-  return absl::UnimplementedError(absl::StrCat(keyword, ": ", what));
+  return FieldError(absl::StatusCode::kUnimplemented, keyword, what);
 }
 
 struct SpatialItem {
@@ -343,9 +347,11 @@ absl::StatusOr<SpatialItem> ReadSpatialItem(DcmItem& item, const std::string& re
   SpatialItem result;
   result.in_registered_frame = dicom::Text(item, kFrameOfReference) == registered;
   DcmItem* registration = dicom::FirstItem(&item, DCM_MatrixRegistrationSequence);
-  if (registration == nullptr) return absl::InvalidArgumentError("MatrixRegistrationSequence: is missing");
+  if (registration == nullptr) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "MatrixRegistrationSequence", "is missing");
+  }
   const std::vector<DcmItem*> matrices = dicom::Items(*registration, DCM_MatrixSequence);
-  if (matrices.empty()) return absl::InvalidArgumentError("MatrixSequence: is missing");
+  if (matrices.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "MatrixSequence", "is missing");
   if (matrices.size() > 1) return Unsupported("MatrixSequence", "products of matrices are not supported");
   INTRAWARP_ASSIGN_OR_RETURN(result.to_registered, ReadMatrix(*matrices[0]));
   return result;
@@ -366,7 +372,7 @@ absl::StatusOr<ItkTransform> ReadSpatial(DcmItem& data, const std::string& regis
     INTRAWARP_ASSIGN_OR_RETURN(SpatialItem read, ReadSpatialItem(*item, registered));
     items.push_back(read);
   }
-  if (items.empty()) return absl::InvalidArgumentError("RegistrationSequence: is missing");
+  if (items.empty()) return FieldError(absl::StatusCode::kInvalidArgument, "RegistrationSequence", "is missing");
   ItkTransform result;
   if (items.size() == 1) {
     result.affine = Inverse(items[0].to_registered);
@@ -455,7 +461,9 @@ absl::StatusOr<ItkTransform> ReadDeformable(DcmItem& data, const std::string& re
   std::optional<ItkTransform> moving;
   bool moves_registered = false, other_stays = false;
   const std::vector<DcmItem*> items = dicom::Items(data, DCM_DeformableRegistrationSequence);
-  if (items.empty()) return absl::InvalidArgumentError("DeformableRegistrationSequence: is missing");
+  if (items.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "DeformableRegistrationSequence", "is missing");
+  }
   for (DcmItem* item : items) {
     const std::string source = dicom::Text(*item, kSourceFrame);
     if (source.empty()) return Wrong(kSourceFrame, "is missing");

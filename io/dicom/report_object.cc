@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/object.h"
 
@@ -23,7 +24,9 @@ constexpr dicom::ObjectKind kReport = {UID_EncapsulatedPDFStorage, "DOC", "intra
 absl::Status WriteDicomReport(const std::string& path, absl::string_view pdf, const std::string& title,
                               const DicomReference& fixed, const DicomReference& moving, const DicomStamp& stamp) {
   INTRAWARP_RETURN_IF_ERROR(CheckSamePatient(fixed, moving));
-  if (!absl::StartsWith(pdf, "%PDF-")) return absl::InvalidArgumentError("pdf: does not begin like a PDF");
+  if (!absl::StartsWith(pdf, "%PDF-")) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "pdf", "does not begin like a PDF");
+  }
   dicom::Object object(kReport, fixed, stamp, stamp.new_uid(), stamp.new_uid(), 1);
   dicom::ObjectItem root = object.root();
   root.Text(DCM_ConversionType, "WSD");

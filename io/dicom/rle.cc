@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::io::dicom {
@@ -11,7 +12,9 @@ namespace {
 constexpr size_t kHeader = 64;
 constexpr size_t kMostSegments = 15;
 
-absl::Status Corrupt() { return absl::DataLossError("data: the compressed pixels are truncated or corrupt"); }
+absl::Status Corrupt() {
+  return FieldError(absl::StatusCode::kDataLoss, "data", "the compressed pixels are truncated or corrupt");
+}
 
 uint32_t Number(absl::Span<const uint8_t> header, size_t i) {
   const uint8_t* const b = header.data() + 4 * i;

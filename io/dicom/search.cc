@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/file.h"
@@ -24,7 +25,8 @@ constexpr size_t kMaxComponents = 8;  // PS3.10 8.2
 constexpr size_t kMaxComponent = 64;
 
 absl::Status TooMany(const DicomLimits& limits) {
-  return absl::ResourceExhaustedError(absl::StrCat("file: there are more than ", limits.max_files, " files"));
+  return FieldError(absl::StatusCode::kResourceExhausted, "file",
+                    absl::StrCat("there are more than ", limits.max_files, " files"));
 }
 
 bool IsPlainName(const std::string& name) {
@@ -53,8 +55,8 @@ absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder, c
     std::error_code type_error;
     if (entry->is_directory(type_error) && !entry->is_symlink(type_error) &&
         entry.depth() + 1 >= limits.max_folder_depth) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("file: folders are nested more than ", limits.max_folder_depth, " deep"));
+      return FieldError(absl::StatusCode::kResourceExhausted, "file",
+                        absl::StrCat("folders are nested more than ", limits.max_folder_depth, " deep"));
     }
     if (!entry->is_regular_file(type_error)) continue;
     files.push_back(entry->path().string());
@@ -75,12 +77,14 @@ absl::StatusOr<std::vector<std::string>> FilesOfDirectory(DcmDataset& directory,
     fs::path file = folder;
     for (const std::string& part : parts) {
       if (parts.size() > kMaxComponents || !IsPlainName(part)) {
-        return absl::InvalidArgumentError("file: the DICOMDIR names a file in a way that PS3.10 does not allow");
+        return FieldError(absl::StatusCode::kInvalidArgument, "file",
+                          "the DICOMDIR names a file in a way that PS3.10 does not allow");
       }
       file = Existing(file, part);
       std::error_code error;
       if (fs::is_symlink(file, error)) {
-        return absl::InvalidArgumentError("file: the DICOMDIR names a file behind a symbolic link");
+        return FieldError(absl::StatusCode::kInvalidArgument, "file",
+                          "the DICOMDIR names a file behind a symbolic link");
       }
     }
     files.push_back(file.string());

@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/object.h"
@@ -30,10 +31,10 @@ constexpr dicom::Code kPurpose = {"121322", "DCM", "Source image for image proce
 
 absl::Status CheckMask(const Geometry& grid, absl::Span<const float> mask) {
   if (static_cast<int64_t>(mask.size()) != grid.voxels()) {
-    return absl::InvalidArgumentError("mask: must have as many values as the grid has voxels");
+    return FieldError(absl::StatusCode::kInvalidArgument, "mask", "must have as many values as the grid has voxels");
   }
   if (std::all_of(mask.begin(), mask.end(), [](float v) { return v == 0 || v == 1; })) return absl::OkStatus();
-  return absl::InvalidArgumentError("mask: must hold 0 and 1 alone");
+  return FieldError(absl::StatusCode::kInvalidArgument, "mask", "must hold 0 and 1 alone");
 }
 
 // Eight voxels a byte, the first in the lowest bit, over all planes without a gap (PS3.5 8.1.1), to an even length.

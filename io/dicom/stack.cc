@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::io::dicom {
@@ -80,7 +81,8 @@ absl::StatusOr<std::vector<Indices>> GroupFrames(const std::vector<Instance>& in
         continue;
       }
       if (static_cast<int>(groups.size()) == max_volumes) {
-        return absl::ResourceExhaustedError(absl::StrCat("series: there are more than ", max_volumes, " volumes"));
+        return FieldError(absl::StatusCode::kResourceExhausted, "series",
+                          absl::StrCat("there are more than ", max_volumes, " volumes"));
       }
       groups.push_back({index});
     }
@@ -183,7 +185,7 @@ std::vector<Grid::Slice> SlicesOf(const std::vector<Instance>& instances, const 
   return slices;
 }
 
-// "slices: ..." for a stack with a slice too far off its even place, or nothing.
+// What is wrong with a stack with a slice too far off its even place, or nothing.
 std::string Unevenness(const std::vector<Grid::Slice>& slices, double step) {
   const size_t last = slices.size() - 1;
   const double mean = slices[last].along / static_cast<double>(last);
@@ -204,13 +206,13 @@ std::string Unevenness(const std::vector<Grid::Slice>& slices, double step) {
   // Rounded positions scatter about an even stack.
   if (off <= tolerance) return "";
   if (uneven == 0) {
-    return absl::StrFormat("slices: their distances drift, and a slice lies %.4g mm off an even stack", off);
+    return absl::StrFormat("their distances drift, and a slice lies %.4g mm off an even stack", off);
   }
-  return absl::StrFormat("slices: %d of %d distances differ from %.4g mm: %s%s", uneven, last, step,
-                         absl::StrJoin(told, ", "), uneven > kGapsTold ? ", ..." : "");
+  return absl::StrFormat("%d of %d distances differ from %.4g mm: %s%s", uneven, last, step, absl::StrJoin(told, ", "),
+                         uneven > kGapsTold ? ", ..." : "");
 }
 
-// "slices: ... tilt" or nothing.
+// The same of a stack that is sheared.
 std::string Tilt(const std::vector<Grid::Slice>& slices, const Frame& first) {
   double drift = 0, angle = 0;
   for (const Grid::Slice& s : slices) {
@@ -219,7 +221,7 @@ std::string Tilt(const std::vector<Grid::Slice>& slices, const Frame& first) {
     if (s.along > 0) angle = std::max(angle, std::atan2(aside, s.along));
   }
   if (drift <= kTiltPixels) return "";
-  return absl::StrFormat("slices: the stack is sheared by %.3g degrees (gantry tilt)", angle * 180 / M_PI);
+  return absl::StrFormat("the stack is sheared by %.3g degrees (gantry tilt)", angle * 180 / M_PI);
 }
 
 absl::StatusOr<Grid> SingleFrame(const Instance& instance, const Frame& frame) {
@@ -238,17 +240,19 @@ absl::StatusOr<Grid> SegmentGrid(const Frame& first, Grid grid, const std::vecto
   const double step =
       first.plane_step > kSamePositionMm ? first.plane_step : *std::min_element(distances.begin(), distances.end());
   const double tolerance = std::max(kUnevenMm, kUnevenFraction * step);
-  if (const std::string tilt = Tilt(grid.slices, first); !tilt.empty()) return absl::InvalidArgumentError(tilt);
+  if (const std::string tilt = Tilt(grid.slices, first); !tilt.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "slices", tilt);
+  }
   if (grid.slices.back().along / step >= kMaxSegmentPlanes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slices: the segment spans more than ", kMaxSegmentPlanes, " planes"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "slices",
+                      absl::StrCat("the segment spans more than ", kMaxSegmentPlanes, " planes"));
   }
   for (const Grid::Slice& slice : grid.slices) {
     const double plane = std::round(slice.along / step);
     const bool is_new = grid.planes.empty() || plane > grid.planes.back();
     if (!is_new || std::abs(slice.along - plane * step) > tolerance) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("slices: a plane of the segment does not lie on a multiple of %.4g mm", step));
+      return FieldError(absl::StatusCode::kInvalidArgument, "slices",
+                        absl::StrFormat("a plane of the segment does not lie on a multiple of %.4g mm", step));
     }
     grid.planes.push_back(static_cast<int>(plane));
   }
@@ -285,7 +289,8 @@ absl::StatusOr<std::vector<Stack>> MakeStacks(const std::vector<Instance>& insta
   groups = SplitBy(instances, std::move(groups), &Frame::acquisition, /*equal_sizes=*/false);
   groups = SplitBy(instances, std::move(groups), &Frame::trigger_time, /*equal_sizes=*/true);
   if (groups.size() > static_cast<size_t>(max_volumes)) {
-    return absl::ResourceExhaustedError(absl::StrCat("series: there are more than ", max_volumes, " volumes"));
+    return FieldError(absl::StatusCode::kResourceExhausted, "series",
+                      absl::StrCat("there are more than ", max_volumes, " volumes"));
   }
   std::vector<Stack> stacks;
   for (Indices& group : groups) {
@@ -322,7 +327,9 @@ absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack&
   const size_t count = stack.frames.size();
   const Frame& first = At(instances, stack.frames[0]);
   if (count == 1) return SingleFrame(instances[stack.frames[0].instance], first);
-  if (!stack.has_plane) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
+  if (!stack.has_plane) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "position", "ImagePositionPatient is missing");
+  }
   Grid grid;
   grid.slices = SlicesOf(instances, stack);
   std::vector<double> distances;
@@ -333,8 +340,11 @@ absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack&
   const std::string tilt = Tilt(grid.slices, first);
   for (const std::string& fault : {uneven, tilt}) {
     if (fault.empty()) continue;
-    if (!resample) return absl::InvalidArgumentError(absl::StrCat(fault, "; resampling was not asked for"));
-    grid.notes.push_back(absl::StrCat(fault, "; interpolated"));
+    if (!resample) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "slices",
+                        absl::StrCat(fault, "; resampling was not asked for"));
+    }
+    grid.notes.push_back(absl::StrCat("slices: ", fault, "; interpolated"));
     grid.resample = true;
   }
   grid.geometry = PlaneGeometry(first);
@@ -345,7 +355,7 @@ absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack&
     spacing = step;
     planes = std::floor(length / step + kUnevenFraction) + 1;
     if (planes > kMaxResampledSlices * static_cast<double>(count)) {
-      return absl::InvalidArgumentError("slices: most of the stack is missing");
+      return FieldError(absl::StatusCode::kInvalidArgument, "slices", "most of the stack is missing");
     }
   }
   grid.geometry.size.z = static_cast<int>(std::min(planes, 2.0 * kMaxAxis));

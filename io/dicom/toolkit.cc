@@ -7,6 +7,8 @@
 #include <dcmtk/dcmjpls/djdecode.h>
 #include <dcmtk/oflog/oflog.h>
 
+#include "engine/base/field_error.h"
+
 namespace intrawarp::io::dicom {
 namespace {
 
@@ -15,7 +17,8 @@ absl::Status Start() {
   DJDecoderRegistration::registerCodecs();
   DJLSDecoderRegistration::registerCodecs();
   if (dcmDataDict.isDictionaryLoaded()) return absl::OkStatus();
-  return absl::FailedPreconditionError("dictionary: DCMTK's dicom.dic is not there; Debian's libdcmtk17 installs it");
+  return FieldError(absl::StatusCode::kFailedPrecondition, "dictionary",
+                    "DCMTK's dicom.dic is not there; Debian's libdcmtk17 installs it");
 }
 
 }  // namespace

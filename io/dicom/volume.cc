@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/checked.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dataset.h"
 #include "io/dicom/pixels.h"
@@ -35,7 +36,7 @@ struct OpenInstance {
 
 absl::StatusOr<OpenInstance> Open(const Instance& instance, const DicomLimits& limits) {
   OpenInstance open;
-  const absl::Status changed = absl::AbortedError("file: has changed while it was read");
+  const absl::Status changed = FieldError(absl::StatusCode::kAborted, "file", "has changed while it was read");
   absl::StatusOr<Dataset> dataset = ReadDataset(instance.path, limits);
   if (absl::IsResourceExhausted(dataset.status())) return dataset.status();
   if (!dataset.ok() || !dataset->status.ok()) return changed;
@@ -237,7 +238,7 @@ absl::StatusOr<Planes> ReadPlanes(const std::vector<Instance>& instances, const 
     });
   };
   INTRAWARP_RETURN_IF_ERROR(ForEachFrame(instances, stack, options.limits, visit));
-  if (!finite) return absl::InvalidArgumentError("data: a voxel is not finite");
+  if (!finite) return FieldError(absl::StatusCode::kInvalidArgument, "data", "a voxel is not finite");
   FillPadding(IsCt(instances, stack), &planes, notes);
   return planes;
 }
@@ -345,8 +346,8 @@ absl::Status DropRepeats(const std::vector<Instance>& instances, const DicomOpti
   for (const auto& [begin, end] : repeated) {
     const auto next = digest + static_cast<std::ptrdiff_t>(end - begin);
     if (std::adjacent_find(digest, next, std::not_equal_to<>()) != next) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("slices: at ", repeated.size(), " of the positions there are several, which differ"));
+      return FieldError(absl::StatusCode::kInvalidArgument, "slices",
+                        absl::StrCat("at ", repeated.size(), " of the positions there are several, which differ"));
     }
     std::fill(drop.begin() + static_cast<std::ptrdiff_t>(begin + 1), drop.begin() + static_cast<std::ptrdiff_t>(end),
               true);
@@ -366,7 +367,7 @@ absl::StatusOr<PixelType> VoxelTypeOf(const std::vector<Instance>& instances, co
   const PixelType type = grid.resample ? PixelType::kFloat32 : ChooseType(instances, stack);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedMultiply(grid.geometry.voxels(), BytesPerPixel(type)));
   if (bytes <= max_bytes) return type;
-  return absl::ResourceExhaustedError(absl::StrCat("size: ", bytes, " bytes, at most ", max_bytes));
+  return FieldError(absl::StatusCode::kResourceExhausted, "size", absl::StrCat(bytes, " bytes, at most ", max_bytes));
 }
 
 absl::StatusOr<HostVolume> MakeVolume(const std::vector<Instance>& instances, const Stack& stack, const Grid& grid,

@@ -146,12 +146,12 @@ absl::Status CurlError(CURLcode code) {
       return absl::UnavailableError("the archive cannot be reached");
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_ISSUER_ERROR:
-      return absl::UnauthenticatedError("tls: the archive's certificate is not trusted");
+      return FieldError(absl::StatusCode::kUnauthenticated, "tls", "the archive's certificate is not trusted");
     case CURLE_SSL_CACERT_BADFILE:
       return FieldError(StatusCode::kInvalidArgument, "authorities_file",
                         "holds no certificates (PEM) or is not there");
     case CURLE_SSL_CONNECT_ERROR:
-      return absl::UnauthenticatedError("tls: the handshake failed");
+      return FieldError(absl::StatusCode::kUnauthenticated, "tls", "the handshake failed");
     case CURLE_PARTIAL_FILE:
       return absl::DataLossError("the archive's answer was cut short");
     case CURLE_OUT_OF_MEMORY:

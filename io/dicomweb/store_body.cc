@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
@@ -36,7 +37,7 @@ std::string PartHeader(const std::string& boundary, bool is_first) {
 
 std::string Closing(const std::string& boundary) { return absl::StrCat("\r\n--", boundary, "--\r\n"); }
 
-absl::Status Changed() { return absl::DataLossError("file: has changed while it was sent"); }
+absl::Status Changed() { return FieldError(absl::StatusCode::kDataLoss, "file", "has changed while it was sent"); }
 
 }  // namespace
 

@@ -76,6 +76,9 @@ class GridFileFuzzTest : public FileTest {
       refused += !status.ok();
       EXPECT_NE(status.code(), absl::StatusCode::kUnknown) << status;
       EXPECT_NE(status.code(), absl::StatusCode::kInternal) << status;
+      if (!NamedField(status).empty()) {
+        EXPECT_EQ(FieldOf(status), NamedField(status)) << status;
+      }
     }
     // Most changes are noticed; those of samples cannot be.
     EXPECT_GT(refused, mutations / 4) << path;

@@ -12,10 +12,12 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <regex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp::io {
 
@@ -25,10 +27,20 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// A failed status with this code whose message holds `text`.
+// The field that a message "field: description" of a refused input begins with; empty for other messages.
+inline std::string NamedField(const absl::Status& status) {
+  const std::string message(status.message());
+  const bool is_refusal = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) || absl::IsDataLoss(status);
+  std::smatch field;
+  return is_refusal && std::regex_search(message, field, std::regex("^([A-Za-z_]\\w*): ")) ? field[1].str() : "";
+}
+
+// A failed status with this code whose message holds `text`. A field that the message begins with is in the payload.
 MATCHER_P2(Fails, code, text, "") {
-  *result_listener << StatusOf(arg).ToString();
-  return StatusOf(arg).code() == code && StatusOf(arg).message().find(text) != absl::string_view::npos;
+  const absl::Status& status = StatusOf(arg);
+  *result_listener << status.ToString() << ", the field of the payload: " << FieldOf(status);
+  return status.code() == code && status.message().find(text) != absl::string_view::npos &&
+         (NamedField(status).empty() || FieldOf(status) == NamedField(status));
 }
 MATCHER(Succeeds, "") {
   *result_listener << StatusOf(arg).ToString();

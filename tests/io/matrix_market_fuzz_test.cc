@@ -107,6 +107,9 @@ bool ExpectRefusedOrWhole(const std::string& path) {
                                                      absl::StatusCode::kUnimplemented,
                                                      absl::StatusCode::kResourceExhausted};
     EXPECT_EQ(codes.count(coo.status().code()), 1u) << coo.status();
+    if (!NamedField(coo.status()).empty()) {
+      EXPECT_EQ(FieldOf(coo.status()), NamedField(coo.status())) << coo.status();
+    }
     return false;
   }
   EXPECT_GE(coo->rows, 0);

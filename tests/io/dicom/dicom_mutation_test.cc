@@ -68,6 +68,9 @@ class DicomMutationTest : public FileTest {
       const absl::StatusOr<DicomVolume> v = ReadDicom(Put("mutant", Mutate(bytes, random)), options);
       if (!v.ok()) {
         EXPECT_NE(v.status().code(), absl::StatusCode::kAborted);
+        if (!NamedField(v.status()).empty()) {
+          EXPECT_EQ(FieldOf(v.status()), NamedField(v.status())) << v.status();
+        }
         continue;
       }
       const HostVolume& volume = v->volume;
