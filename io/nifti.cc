@@ -180,7 +180,7 @@ absl::StatusOr<Header> FromNifti1(nifti_1_header raw, Header header) {
   header.vox_offset = raw.vox_offset;
   header.pair = std::memcmp(raw.magic, "ni1", 4) == 0;
   if (header.pair || std::memcmp(raw.magic, "n+1", 4) == 0) return header;
-  return Invalid("header", "the magic is not that of NIfTI-1");
+  return Invalid("header", "the magic is not the one of NIfTI-1");
 }
 
 // Reverses the bytes of the numbers that are used.
@@ -211,7 +211,7 @@ absl::StatusOr<Header> FromNifti2(const nifti_1_header& begin, Header header, Re
   header.pair = std::memcmp(header.raw.magic, "ni2", 4) == 0;
   // The end of the magic shows what a transfer as text has done to the file.
   if ((single || header.pair) && std::memcmp(header.raw.magic + 4, kEnd, 4) == 0) return header;
-  return Invalid("header", "the magic is not that of NIfTI-2");
+  return Invalid("header", "the magic is not the one of NIfTI-2");
 }
 
 absl::StatusOr<Header> ReadHeader(Reader& reader) {
@@ -403,7 +403,7 @@ absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
   OpenNifti file{std::move(reader), header, header.bytes, ""};
   if (!header.pair) return file;
   const std::optional<std::string> voxels_path = Sibling(header_path.value_or(path), ".hdr", ".img");
-  if (!voxels_path) return Invalid("header", "its magic is that of a .hdr and .img pair");
+  if (!voxels_path) return Invalid("header", "its magic says that it belongs to a .hdr and .img pair");
   file.voxels_path = *voxels_path;
   return file;
 }

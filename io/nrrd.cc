@@ -84,7 +84,7 @@ absl::StatusOr<Header> ReadHeader(const std::string& path) {
   constexpr absl::string_view kMagic = "NRRD000";
   const bool magic = text.size() > kMagic.size() && absl::StartsWith(text, kMagic) && text[kMagic.size()] >= '1' &&
                      text[kMagic.size()] <= '5';
-  if (!magic) return Invalid("header", "the magic is not that of NRRD0001 to NRRD0005");
+  if (!magic) return Invalid("header", "the magic is not one of NRRD0001 to NRRD0005");
   Header header;
   bool first = true;
   for (size_t at = 0; at < text.size();) {
@@ -376,7 +376,7 @@ absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& hea
     return Invalid("byte skip", absl::StrCat("must be -1 to ", kMaxSkip));
   }
   source.at_end = skip == -1;
-  if (source.at_end && source.packing != Packing::kRaw) return Invalid("byte skip", "-1 is for raw samples alone");
+  if (source.at_end && source.packing != Packing::kRaw) return Invalid("byte skip", "-1 is only for raw samples");
   source.skip = std::max<int64_t>(0, skip);
   if (!header.Has("data file")) return source;
   const absl::string_view name = header["data file"];

@@ -198,7 +198,7 @@ Flag ShareFlag(const char* name, const char* value, const char* help, FlagMember
           .needs_identities = true};
 }
 
-// What only a command line can say.
+// A flag that only a command line can have.
 template <typename Member>
 Flag CommandFlag(const char* name, const char* value, const char* help,
                  absl::Status (*parse)(absl::string_view, Member*), Member CommandLine::*to) {

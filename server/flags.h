@@ -25,13 +25,13 @@ struct FlagMember {
 
 struct Flag {
   const char* name;
-  // What stands after '=' in the help; nullptr: a switch.
+  // The text after '=' in the help; nullptr: the flag is a switch.
   const char* value;
-  // What holds without the flag, as the pages show it.
+  // The value that holds without the flag, as the pages show it.
   const char* fallback;
   const char* help;
   FlagMember member;
-  // What a configuration file shows where the fallback is not a value; nullptr: the fallback.
+  // The value in a configuration template where the fallback is not one; nullptr: the fallback.
   const char* example = nullptr;
   // Whether only a command line can have it.
   bool is_command = false;
@@ -49,11 +49,10 @@ const std::vector<FlagSection>& FlagSections();
 // Null when there is none.
 const Flag* FindFlag(absl::string_view name);
 
-// As ParseFlags takes it.
+// The list in the form that ParseFlags takes.
 CommandSyntax ServerSyntax();
 
-// The list as the help of a terminal, as the tables of docs/use/flags.md, and as a configuration file in which every
-// line is a comment.
+// The list as the help of a terminal, and as a configuration file in which every line is a comment.
 std::string CommandLineHelp();
 std::string ConfigurationTemplate();
 

@@ -335,8 +335,9 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes) {
   Dataset result;
   result.data.reset(file.getAndRemoveDataset());
   result.status = OutcomeOf(condition, producer);
-  if (result.status.ok() && !is_known)
+  if (result.status.ok() && !is_known) {
     result.status = FieldError(absl::StatusCode::kUnimplemented, "transfer_syntax", "is not known");
+  }
   return result;
 }
 
@@ -364,8 +365,9 @@ absl::StatusOr<Dataset> ReadDeflated(const std::vector<uint8_t>& file, size_t of
 
 absl::StatusOr<Dataset> ReadUnguarded(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
-  if (file.bytes.empty())
+  if (file.bytes.empty()) {
     return Dataset{nullptr, nullptr, FieldError(absl::StatusCode::kNotFound, "file", "is not DICOM")};
+  }
   const size_t deflated_from = DeflatedFrom(file.bytes);
   if (deflated_from != 0) return ReadDeflated(file.bytes, deflated_from, limits);
   Dataset dataset = ParseFile(file.bytes);

@@ -150,7 +150,7 @@ absl::Status CheckQuantisation(const Quantisation& q, const StoredValues& stored
   const bool is_coarse = stored.shared && loss > kMostCoarser / 2 * std::abs(stored.slope);
   if (!is_coarse && std::isfinite(q.slope) && q.slope != 0 && std::isfinite(q.intercept)) return absl::OkStatus();
   return FieldError(absl::StatusCode::kInvalidArgument, "pixels",
-                    "16 bits cannot hold their range in steps like those of the source");
+                    "16 bits cannot hold their range in steps as fine as the source's");
 }
 
 absl::Status CheckPixels(const Geometry& grid, absl::Span<const float> intensities) {

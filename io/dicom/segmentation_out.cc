@@ -34,7 +34,7 @@ absl::Status CheckMask(const Geometry& grid, absl::Span<const float> mask) {
     return FieldError(absl::StatusCode::kInvalidArgument, "mask", "must have as many values as the grid has voxels");
   }
   if (std::all_of(mask.begin(), mask.end(), [](float v) { return v == 0 || v == 1; })) return absl::OkStatus();
-  return FieldError(absl::StatusCode::kInvalidArgument, "mask", "must hold 0 and 1 alone");
+  return FieldError(absl::StatusCode::kInvalidArgument, "mask", "must hold only 0 and 1");
 }
 
 // Eight voxels a byte, the first in the lowest bit, over all planes without a gap (PS3.5 8.1.1), to an even length.

@@ -185,7 +185,7 @@ std::vector<Grid::Slice> SlicesOf(const std::vector<Instance>& instances, const 
   return slices;
 }
 
-// What is wrong with a stack with a slice too far off its even place, or nothing.
+// The fault of a stack that has a slice too far off its even place; empty when there is none.
 std::string Unevenness(const std::vector<Grid::Slice>& slices, double step) {
   const size_t last = slices.size() - 1;
   const double mean = slices[last].along / static_cast<double>(last);
@@ -212,7 +212,7 @@ std::string Unevenness(const std::vector<Grid::Slice>& slices, double step) {
                          uneven > kGapsTold ? ", ..." : "");
 }
 
-// The same of a stack that is sheared.
+// The fault of a stack that is sheared; empty when there is none.
 std::string Tilt(const std::vector<Grid::Slice>& slices, const Frame& first) {
   double drift = 0, angle = 0;
   for (const Grid::Slice& s : slices) {

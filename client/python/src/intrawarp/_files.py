@@ -184,7 +184,7 @@ class _Nifti:
         self.srow = take(raw, "12f", 280)
         magic = raw[344:348]
         if magic not in (b"n+1\0", b"ni1\0"):
-            raise _refuse("header", "the magic is not that of NIfTI-1")
+            raise _refuse("header", "the magic is not the one of NIfTI-1")
         self.pair = magic == b"ni1\0"
 
     def _read_second(self, raw: bytes) -> None:
@@ -192,7 +192,7 @@ class _Nifti:
         magic = raw[4:12]
         # The end of the magic shows what a transfer as text has done to the file.
         if magic not in (b"n+2\0\r\n\x1a\n", b"ni2\0\r\n\x1a\n"):
-            raise _refuse("header", "the magic is not that of NIfTI-2")
+            raise _refuse("header", "the magic is not the one of NIfTI-2")
         self.pair = magic[:3] == b"ni2"
         self.datatype, self.bitpix = take(raw, "2h", 12)
         self.dim = take(raw, "8q", 16)
@@ -318,7 +318,7 @@ def _read_nifti(path: str, max_bytes: int) -> Image:
     if header.pair:
         sibling = _sibling(header_path, ".hdr", ".img")
         if sibling is None:
-            raise _refuse("header", "its magic is that of a .hdr and .img pair")
+            raise _refuse("header", "its magic says that it belongs to a .hdr and .img pair")
         data_path = sibling
     return _image(_nifti_bytes(data_path, offset, size), dtype, sizes, geometry, rescale)
 
@@ -456,7 +456,7 @@ def _nrrd_header(path: str) -> Tuple[Dict[str, str], int]:
     """The fields, and where the header ends."""
     text, whole = _head(path, _MAX_NRRD_HEADER)
     if not re.match(r"NRRD000[1-5]\r?\n", text):
-        raise _refuse("header", "the magic is not that of NRRD0001 to NRRD0005")
+        raise _refuse("header", "the magic is not one of NRRD0001 to NRRD0005")
     fields: Dict[str, str] = {}
     at = text.index("\n") + 1
     while at < len(text):
