@@ -167,7 +167,7 @@ TEST_F(DicomOutCliTest, AWarpedSegmentationIsOne) {
   const ProcessResult image = Run({"warp", Flag("transform", "identity.txt"), Flag("moving", "moving"),
                                    Flag("like", "fixed"), Flag("out", "image.dcm")});
   EXPECT_EQ(image.exit_status, 1);
-  EXPECT_THAT(image.err, HasSubstr("mask: must hold 0 and 1"));
+  EXPECT_THAT(image.err, HasSubstr("mask: must hold only 0 and 1"));
 }
 
 TEST_F(DicomOutCliTest, AResidentImageNamesItsSeriesApart) {
