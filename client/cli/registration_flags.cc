@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<const FieldDescriptor*>> ParseMethods(const std::stri
     methods.push_back(MethodFromName(name));
     if (methods.back() == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--method: must be auto, or list rigid, affine, ffd or log-demons: '", name, "'"));
+          absl::StrCat("--method: must be auto, or list rigid, affine, search, ffd or log-demons: '", name, "'"));
     }
   }
   return methods;
@@ -188,8 +188,8 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
   return {
       {.name = "method",
        .placeholder = "auto|M[,M...]",
-       .help = "auto (default): affine and ffd, with what suits the images; or stages in order: rigid, affine, ffd, "
-               "log-demons"},
+       .help = "auto (default): affine and ffd, with what suits the images; or stages in order: rigid, affine, "
+               "search, ffd, log-demons"},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",
        .help = "of the last stage; default: ssd for rigid, affine and log-demons, nmi for ffd",
@@ -268,6 +268,16 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "log-demons compares intensities as they are"},
+      {.name = "node_mm",
+       .type = FlagType::kNumber,
+       .placeholder = "MM",
+       .help = "distance of nodes of search; default: about 32000 nodes",
+       .minimum = 1e-6},
+      {.name = "range_mm",
+       .type = FlagType::kNumber,
+       .placeholder = "MM",
+       .help = "longest displacement of search on each axis, at most 12 nodes; default 48, at most 8 nodes",
+       .minimum = 1e-6},
       {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
       {.name = "initial",

@@ -23,11 +23,13 @@ const google::protobuf::FieldDescriptor* MethodField(const v1::Stage& stage) {
   return v1::Stage::descriptor()->FindFieldByNumber(stage.method_case());
 }
 
+// UNSPECIFIED for a method without a choice of metrics.
 v1::Metric MetricOf(const v1::Stage& stage) {
   const google::protobuf::FieldDescriptor* method = MethodField(stage);
   if (method == nullptr) return v1::METRIC_UNSPECIFIED;
   const google::protobuf::Message& options = stage.GetReflection()->GetMessage(stage, method);
   const google::protobuf::FieldDescriptor* metric = options.GetDescriptor()->FindFieldByName("metric");
+  if (metric == nullptr) return v1::METRIC_UNSPECIFIED;
   return static_cast<v1::Metric>(options.GetReflection()->GetEnumValue(options, metric));
 }
 

@@ -59,6 +59,8 @@ void EvaluateBrick(const AffinePlan& plan, const AffineTables& tables, Range y, 
       return SumRows(plan, NmiTerm(plan, tables.polynomials), y, z, scratch, sums);
     case MetricKind::kLncc:
       return SumRows(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch, sums);
+    case MetricKind::kMind:
+      return;
   }
 }
 

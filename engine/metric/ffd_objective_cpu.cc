@@ -339,6 +339,7 @@ std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const Ffd
       return std::make_unique<NmiEvaluator>(objective, plan);
     case MetricKind::kLncc:
     case MetricKind::kNgf:
+    case MetricKind::kMind:
       break;
   }
   return std::make_unique<StoredImageEvaluator>(objective, plan);

@@ -187,6 +187,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
         if (gradient == nullptr) return absl::OkStatus();
         INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kVoxelGradient>(ctx, args));
         break;
+      case MetricKind::kMind:
+        return absl::UnimplementedError("metric: mind");
     }
     return Gather(ctx, args, gradient);
   }

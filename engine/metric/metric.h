@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metrics by which two images are compared, found by name. Each has a header of its name with its definition and
-// source (ssd.h, ngf.h, nmi.h, lncc.h); affine_objective.h and ffd_objective.h are composed of them. All are minimised.
+// source (ssd.h, ngf.h, nmi.h, lncc.h, and feature/descriptor.h for mind); affine_objective.h and ffd_objective.h are
+// composed of them, but for mind, which only the discrete search has. All are minimised.
 #ifndef INTRAWARP_ENGINE_METRIC_METRIC_H_
 #define INTRAWARP_ENGINE_METRIC_METRIC_H_
 
@@ -10,8 +11,8 @@
 namespace intrawarp {
 
 // Sum of squared differences; normalised gradient fields; normalised mutual information; local normalised
-// cross-correlation.
-enum class MetricKind { kSsd, kNgf, kNmi, kLncc };
+// cross-correlation; squared distances of MIND-SSC descriptors.
+enum class MetricKind { kSsd, kNgf, kNmi, kLncc, kMind };
 
 struct MetricTraits {
   MetricKind kind;
@@ -27,6 +28,7 @@ inline constexpr MetricTraits kMetricTable[] = {
     {MetricKind::kNgf, "ngf", true},
     {MetricKind::kNmi, "nmi", false},
     {MetricKind::kLncc, "lncc", true},
+    {MetricKind::kMind, "mind", true},
 };
 
 constexpr const MetricTraits& TraitsOf(MetricKind kind) { return kMetricTable[static_cast<int>(kind)]; }

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
-#include "engine/quality/descriptor.h"
+#include "engine/feature/descriptor.h"
 
 namespace intrawarp {
 

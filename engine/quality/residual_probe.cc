@@ -2,69 +2,26 @@
 #include "engine/quality/residual_probe.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "engine/base/status_macros.h"
+#include "engine/feature/node_grid.h"
 #include "engine/quality/residual_probe_kernels.h"
 
 namespace intrawarp {
 namespace {
 
-// The floor of descriptors, in variances of the image: below it, differences count as noise.
-constexpr double kDescriptorFloor = 1e-3;
+constexpr int kNeighbourDistance = 1;
 // Blocks of less variation, in variances of the image, have no structure.
 constexpr double kLeastVariation = 1e-3;
-
-// The coarsest level that is no coarser than the probe: its smallest spacing is at most 1.1 times a node.
-const PyramidLevel& LevelFor(const PreparedImage& image, double node_mm) {
-  const PyramidLevel* chosen = &image.levels().front();
-  for (const PyramidLevel& level : image.levels()) {
-    const Geometry& g = level.volume.geometry;
-    const double finest = std::min({g.spacing.x, g.spacing.y, g.is_2d() ? g.spacing.x : g.spacing.z});
-    if (finest <= 1.1 * node_mm) chosen = &level;
-  }
-  return *chosen;
-}
-
-ProbedImage MakeProbed(const PreparedImage& image, ConstMaskView mask, double node_mm) {
-  const ConstVolumeView level = LevelFor(image, node_mm).volume;
-  ProbedImage probed;
-  probed.data = level.data;
-  probed.size = level.geometry.size;
-  probed.to_level = PhysicalToIndex(level.geometry);
-  probed.mask = mask.data;
-  if (mask.data == nullptr) return probed;
-  probed.to_mask = PhysicalToIndex(mask.geometry);
-  probed.mask_size = mask.geometry.size;
-  return probed;
-}
-
-// The domain of `grid` in `counts` voxels.
-Geometry Divided(const Geometry& grid, Int3 counts) {
-  Geometry out = grid;
-  Vec3d first{};
-  for (int a = 0; a < 3; ++a) {
-    const double factor = static_cast<double>(grid.size[a]) / counts[a];
-    out.size[a] = counts[a];
-    out.spacing[a] = grid.spacing[a] * factor;
-    first[a] = 0.5 * factor - 0.5;
-  }
-  out.origin = IndexToPhysical(grid)(first);
-  return out;
-}
-
-float Floor(const PreparedImage& image) {
-  const double variance = image.statistics().stddev * image.statistics().stddev;
-  return static_cast<float>(std::max(kDescriptorFloor * variance, 1e-30));
-}
 
 // The descriptors of an image's samples on the grid of the probe, in the arena.
 absl::StatusOr<DescriptorVolume> Describe(const ExecContext& ctx, const PreparedImage& image, const float* samples,
                                           const uint8_t* valid, const Geometry& grid) {
   INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(grid.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
-  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples, grid}, valid, Floor(image), descriptors, noise));
+  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples, grid}, valid, kNeighbourDistance,
+                                               DescriptorFloor(image.statistics()), descriptors, noise));
   // Above 0, so that an image without any variation has no structure.
   const double variance = image.statistics().stddev * image.statistics().stddev;
   const auto least = static_cast<float>(std::max(kLeastVariation * variance, 1e-30));
@@ -85,42 +42,10 @@ Geometry BlockGrid(const Geometry& probe) {
   return out;
 }
 
-// The side in mm of a cubic (square, straight) node of which `nodes` fill the axes that are divided, no smaller than a
-// voxel in the mean of those axes.
-double NodeSide(const Geometry& fixed, const std::array<bool, 3>& divided, double nodes) {
-  double domain = 1, voxel = 1;
-  int axes = 0;
-  for (int a = 0; a < 3; ++a) {
-    if (!divided[a]) continue;
-    domain *= fixed.size[a] * fixed.spacing[a];
-    voxel *= fixed.spacing[a];
-    ++axes;
-  }
-  return std::pow(std::max(domain / nodes, voxel), 1.0 / axes);
-}
-
 }  // namespace
 
-Geometry ProbeGrid(const Geometry& fixed, int64_t nodes_wanted) {
-  const auto nodes = static_cast<double>(fixed.is_2d() ? kProbeNodes2d : nodes_wanted);
-  std::array<bool, 3> divided{true, true, !fixed.is_2d()};
-  double side = 0;
-  // An axis shorter than a node's side leaves the nodes to the others, whose side is then larger.
-  for (bool changed = true; changed;) {
-    side = NodeSide(fixed, divided, nodes);
-    changed = false;
-    for (int a = 0; a < 3; ++a) {
-      const bool is_thin = divided[a] && fixed.size[a] * fixed.spacing[a] < side * (1 - 1e-9);
-      if (is_thin) divided[a] = false;
-      changed = changed || is_thin;
-    }
-  }
-  Int3 counts{1, 1, 1};
-  for (int a = 0; a < 3; ++a) {
-    const double wanted = divided[a] ? std::round(fixed.size[a] * fixed.spacing[a] / side) : 1.0;
-    counts[a] = static_cast<int>(std::clamp(wanted, 1.0, nodes));
-  }
-  return Divided(fixed, counts);
+Geometry ProbeGrid(const Geometry& fixed, int64_t nodes) {
+  return Divided(fixed, CubicCounts(fixed, fixed.is_2d() ? kProbeNodes2d : nodes));
 }
 
 std::vector<MatchedBlock> MatchedBlocks(const ResidualProbe& probe) {
@@ -145,7 +70,8 @@ absl::StatusOr<ProbeSamples> SampleImages(const ExecContext& ctx, const Prepared
   const double node_mm = std::min(grid.spacing.x, grid.spacing.y);
   const AffineMap to_physical = IndexToPhysical(grid);
   const ProbeSampling sampling{grid.size, to_physical, MakeForwardMap(transform, to_physical, AffineMap::Identity()),
-                               MakeProbed(fixed, fixed_mask, node_mm), MakeProbed(moving, moving_mask, node_mm)};
+                               MakeSampledImage(fixed, fixed_mask, node_mm),
+                               MakeSampledImage(moving, moving_mask, node_mm)};
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SampleProbe, sampling, samples));
   return samples;
 }

@@ -4,49 +4,23 @@
 #ifndef INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_KERNELS_H_
 #define INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_KERNELS_H_
 
-#include <cmath>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
+#include "engine/feature/sampled_image.h"
 #include "engine/image/pyramid.h"
-#include "engine/image/sample.h"
 #include "engine/transform/displacement.h"
 
 namespace intrawarp {
-
-// An image at the level of its pyramid that the probe samples, with the mask (or null) of its finest level.
-struct ProbedImage {
-  const float* data = nullptr;
-  Int3 size;
-  // From the point that is sampled to the index of the level, and to that of the mask.
-  AffineMap to_level, to_mask;
-  const uint8_t* mask = nullptr;
-  Int3 mask_size;
-
-  // The value at a point, outside the image that of its nearest face, so that a face makes no structure.
-  INTRAWARP_HD float Value(Vec3d point) const {
-    Vec3d index = to_level(point);
-    // A map that is not finite has no place in the image: Allows says so.
-    for (int a = 0; a < 3; ++a) index[a] = index[a] == index[a] ? fmin(fmax(index[a], -0.5), size[a] - 0.5) : 0.0;
-    return SampleLinear(data, size, ToVec3f(index));
-  }
-  // The point lies in the image, and the mask allows it.
-  INTRAWARP_HD bool Allows(Vec3d point) const {
-    if (!IsInside(size, ToVec3f(to_level(point)))) return false;
-    if (mask == nullptr) return true;
-    const Vec3f index = ToVec3f(to_mask(point));
-    return IsInside(mask_size, index) && mask[NearestOffset(mask_size, index)] != 0;
-  }
-};
 
 struct ProbeSampling {
   Int3 size;
   // Node of the probe to LPS mm, and to the moving point in LPS mm.
   AffineMap to_physical;
   ForwardMap to_moving;
-  ProbedImage fixed, moving;
+  SampledImage fixed, moving;
 };
 
 // One a node each: values of both images, and whether both count there.

@@ -322,6 +322,7 @@ bool StartsFrom(const Transform&) { return true; }
 template <typename Options>
 absl::Status Validate(const StageOptions& stage, const Geometry&) {
   const auto& options = std::get<Options>(stage);
+  INTRAWARP_RETURN_IF_ERROR(ValidateMetric(options.metric));
   return ValidateEffort(options.levels, options.iterations);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/nmi.h"
 #include "engine/registration/descent.h"
+#include "engine/registration/grid_result.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
 #include "engine/transform/grid_penalty.h"
@@ -33,8 +34,6 @@ constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
 // Grids that differ by less than this, in distances of control points, are the same.
 constexpr double kSameGrid = 1e-6;
-// Rounds of smoothing around the folds of the finest level: at most, and between two checkpoints.
-constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
 FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
   const double longest = std::max({fixed.size.x, fixed.size.y, fixed.size.z});
@@ -264,33 +263,10 @@ absl::Status NotStarted(const DescentState& state, MetricKind metric) {
           : "fixed, moving: the metric is undefined where the images (masks) overlap: one is flat there");
 }
 
-absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, const AffineMap& affine, const float* control_points,
-                                        const Geometry& grid, const Geometry& domain) {
-  const size_t bytes = Elements(grid) * sizeof(float);
-  INTRAWARP_ASSIGN_OR_RETURN(Buffer memory, ctx.device().Allocate(bytes, ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(memory.as<float>(), control_points, bytes, ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  return Transform(affine, std::move(memory), grid, domain);
-}
-
-// Smooths away the folds that the penalties left; they are too few to show in the objective. Returns the decision of
-// the last checkpoint.
-absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, const Progress& progress, float* position) {
-  for (int round = 0; round < kUnfoldingRounds; round += kUnfoldingRoundsAtOnce) {
-    INTRAWARP_ASSIGN_OR_RETURN(const int64_t folded,
-                               SmoothFolds(ctx, {position, level.grid}, level.fixed, kUnfoldingRoundsAtOnce));
-    if (folded == 0) break;
-    const Decision decision = ctx.Checkpoint(progress);
-    if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
-    if (decision == Decision::kStop) return decision;
-  }
-  return Decision::kContinue;
-}
-
 // The control points as they are, on the finest grid already.
 absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const AffineMap& affine, const float* position,
                         const Geometry& grid, const Geometry& domain) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Transform transform, MakeTransform(ctx, affine, position, grid, domain));
+  INTRAWARP_ASSIGN_OR_RETURN(const Transform transform, MakeGridTransform(ctx, affine, {position, grid}, domain));
   return hook.call(ctx, transform);
 }
 
@@ -333,11 +309,12 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
     if (index == 0) {
       progress.iteration = state.iterations;
       progress.value = state.value;
-      INTRAWARP_ASSIGN_OR_RETURN(const Decision unfolded, Unfold(ctx, level, progress, position));
+      INTRAWARP_ASSIGN_OR_RETURN(const Decision unfolded,
+                                 UnfoldGrid(ctx, {position, level.grid}, level.fixed, progress));
       if (unfolded == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
     }
     if (index == 0 || decision == Decision::kStop) {
-      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, task.start, position, level.grid, domain));
+      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeGridTransform(ctx, task.start, {position, level.grid}, domain));
       return result;
     }
     if (grids[index - 1] == level.grid) continue;
@@ -403,6 +380,7 @@ bool StartsFrom(const Transform& transform) { return transform.is_affine() || tr
 
 absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
   const auto& options = std::get<FfdOptions>(stage);
+  INTRAWARP_RETURN_IF_ERROR(ValidateMetric(options.metric));
   INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
   if (options.spacing_vox.has_value() &&
       !(*options.spacing_vox >= FfdOptions::kLeastSpacingVox && std::isfinite(*options.spacing_vox))) {

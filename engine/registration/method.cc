@@ -9,14 +9,16 @@
 #include "engine/registration/affine.h"
 #include "engine/registration/ffd.h"
 #include "engine/registration/log_demons.h"
+#include "engine/registration/search.h"
 
 namespace intrawarp {
 namespace {
 
-constexpr const Method* kMethods[] = {&kRigidMethod, &kAffineMethod, &kFfdMethod, &kLogDemonsMethod};
+constexpr const Method* kMethods[] = {&kRigidMethod, &kAffineMethod, &kFfdMethod, &kLogDemonsMethod, &kSearchMethod};
 static_assert(std::size(kMethods) == std::variant_size_v<StageOptions>);
 
 MetricKind MetricOfOptions(const LogDemonsOptions&) { return LogDemonsOptions::kDefaultMetric; }
+MetricKind MetricOfOptions(const SearchOptions&) { return SearchOptions::kDefaultMetric; }
 template <typename Options>
 MetricKind MetricOfOptions(const Options& options) {
   return options.metric.value_or(Options::kDefaultMetric);
@@ -46,7 +48,10 @@ StageOptions Resolved(const StageOptions& options, const Geometry& fixed) {
 }
 
 StageOptions WithLevels(StageOptions options, int levels) {
-  std::visit([&](auto& of_method) { of_method.levels = levels; }, options);
+  const auto set = [&](auto& of_method) {
+    if constexpr (requires { of_method.levels; }) of_method.levels = levels;
+  };
+  std::visit(set, options);
   return options;
 }
 
@@ -54,6 +59,11 @@ absl::Status ValidateRange(absl::string_view field, std::optional<double> value,
   if (!value.has_value() || (*value >= low && *value <= high)) return absl::OkStatus();
   return FieldError(absl::StatusCode::kInvalidArgument, field,
                     absl::StrCat(*value, " is not in [", low, ", ", high, "]"));
+}
+
+absl::Status ValidateMetric(std::optional<MetricKind> metric) {
+  if (metric != MetricKind::kMind) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kUnimplemented, "metric", "mind is only for search in this version");
 }
 
 absl::Status ValidateEffort(std::optional<int> levels, std::optional<int> iterations) {

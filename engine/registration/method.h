@@ -85,9 +85,11 @@ absl::Span<const Method* const> Methods();
 
 const Method& MethodOf(const StageOptions& options);
 
-// The options with levels set.
+// The options with levels set, where the method has them.
 StageOptions WithLevels(StageOptions options, int levels);
 
+// UNIMPLEMENTED "metric: ..." for mind, which no optimiser has yet.
+absl::Status ValidateMetric(std::optional<MetricKind> metric);
 // INVALID_ARGUMENT "levels: ..." and "iterations: ..." when a value that is set is out of the limits of stage.h.
 absl::Status ValidateEffort(std::optional<int> levels, std::optional<int> iterations);
 // INVALID_ARGUMENT naming `field` when `value` is set and not in [low, high].

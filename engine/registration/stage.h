@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vocabulary of a registration: what a stage is asked to do, and what it reports.
 //
-// A stage is one of four methods with the options of that method, and of no other. An option that is unset has the
+// A stage is one of five methods with the options of that method, and of no other. An option that is unset has the
 // method's default. ValidateRegistration (validate.h) checks the values. All types are plain values, all functions
 // pure.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_STAGE_H_
@@ -22,7 +22,7 @@ inline constexpr int kMaxStages = 4;
 inline constexpr int kMaxLevels = 16;
 inline constexpr int kMaxIterations = 10000;
 
-// The options that every method has:
+// The options that every method but search has:
 // - metric: what the images are compared by. A metric that the method lacks is UNIMPLEMENTED.
 // - levels: pyramid levels at most, finest included. Unset: as many as the images (masks) allow.
 // - iterations: iterations at most, for each level.
@@ -84,6 +84,8 @@ constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {
       return 0.2;
     case MetricKind::kNgf:
       return 0.05;
+    case MetricKind::kMind:
+      break;
   }
   return 0;
 }
@@ -138,9 +140,21 @@ struct LogDemonsOptions {
   bool half_fields = false;
 };
 
-using StageOptions = std::variant<RigidOptions, AffineOptions, FfdOptions, LogDemonsOptions>;
+// A discrete search for the deformation on top of an affine map (search.h): a coarse control grid, found without a start
+// of its own. A search is followed by another, or by ffd, which continues its control grid. The metric is mind.
+struct SearchOptions {
+  static constexpr MetricKind kDefaultMetric = MetricKind::kMind;
 
-// The name of the stage's method: "rigid", "affine", "ffd" or "log-demons".
+  // The side of a node in mm, at least so long that there are 262144 nodes at most. Unset: about 32000 nodes, or 64 x 64
+  // in 2-D, but none smaller than a voxel.
+  std::optional<double> node_mm = std::nullopt;
+  // The longest displacement on each axis in mm, at most 12 nodes. Unset: 48 mm, or 8 nodes where these are shorter.
+  std::optional<double> range_mm = std::nullopt;
+};
+
+using StageOptions = std::variant<RigidOptions, AffineOptions, FfdOptions, LogDemonsOptions, SearchOptions>;
+
+// The name of the stage's method: "rigid", "affine", "ffd", "log-demons" or "search".
 absl::string_view MethodName(const StageOptions& options);
 // A stage of the method called `name` with nothing set; absent when there is no such method.
 std::optional<StageOptions> StageNamed(absl::string_view name);

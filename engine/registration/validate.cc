@@ -2,6 +2,7 @@
 #include "engine/registration/validate.h"
 
 #include <cmath>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,10 +34,13 @@ absl::Status Unmet(absl::string_view field, absl::string_view description) {
   return FieldError(absl::StatusCode::kFailedPrecondition, field, description);
 }
 
-// A deformable stage is followed by stages of its own method alone.
+// A deformable stage is followed by stages of its own method, and a search by ffd, too.
 absl::Status ValidateOrder(const StageOptions& before, const StageOptions& stage) {
   if (!MethodOf(before).is_deformable || before.index() == stage.index()) return absl::OkStatus();
-  return Invalid("method", "must be that of the stage before, which is deformable");
+  const bool is_search = std::holds_alternative<SearchOptions>(before);
+  if (is_search && std::holds_alternative<FfdOptions>(stage)) return absl::OkStatus();
+  return Invalid("method", is_search ? "must be search or ffd after search"
+                                     : "must be that of the stage before, which is deformable");
 }
 
 absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOptions>& stages) {

@@ -126,6 +126,13 @@ absl::StatusOr<StageOptions> LogDemonsFromProto(const v1::LogDemonsStage& from) 
   return to;
 }
 
+StageOptions SearchFromProto(const v1::SearchStage& from) {
+  SearchOptions to;
+  if (from.has_node_mm()) to.node_mm = from.node_mm();
+  if (from.has_range_mm()) to.range_mm = from.range_mm();
+  return to;
+}
+
 struct ToMessage {
   v1::Stage& stage;
 
@@ -152,6 +159,11 @@ struct ToMessage {
     to.set_symmetric(from.symmetric);
     if (from.match_intensities) to.set_match_intensities(*from.match_intensities);
   }
+  void operator()(const SearchOptions& from) const {
+    v1::SearchStage& to = *stage.mutable_search();
+    if (from.node_mm) to.set_node_mm(*from.node_mm);
+    if (from.range_mm) to.set_range_mm(*from.range_mm);
+  }
 
   template <typename Options, typename Message>
   void Linear(const Options& from, Message& to) const {
@@ -170,6 +182,8 @@ absl::StatusOr<StageOptions> MethodFromProto(const v1::Stage& from) {
       return FfdFromProto(from.ffd());
     case v1::Stage::kLogDemons:
       return LogDemonsFromProto(from.log_demons());
+    case v1::Stage::kSearch:
+      return SearchFromProto(from.search());
     case v1::Stage::METHOD_NOT_SET:
       break;
   }
@@ -188,6 +202,8 @@ v1::Metric MetricToProto(MetricKind metric) {
       return v1::METRIC_LNCC;
     case MetricKind::kNgf:
       return v1::METRIC_NGF;
+    case MetricKind::kMind:
+      break;
   }
   return v1::METRIC_UNSPECIFIED;
 }

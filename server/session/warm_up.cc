@@ -71,13 +71,12 @@ SessionSetup ShortSetup(SessionSetup setup, bool is_first) {
     const std::vector<std::vector<StageOptions>> pipelines = AutomaticPipelines(fixed);
     setup.plan.stages = is_first ? pipelines.front() : pipelines.back();
   }
-  for (StageOptions& stage : setup.plan.stages) {
-    std::visit(
-        [](auto& options) {
-          options.iterations = std::min(options.iterations.value_or(kWarmIterations), kWarmIterations);
-        },
-        stage);
-  }
+  const auto shorten = [](auto& options) {
+    if constexpr (requires { options.iterations; }) {
+      options.iterations = std::min(options.iterations.value_or(kWarmIterations), kWarmIterations);
+    }
+  };
+  for (StageOptions& stage : setup.plan.stages) std::visit(shorten, stage);
   setup.plan.budget.reset();
   return setup;
 }

@@ -156,8 +156,8 @@ def main():
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--device', default='auto')
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/accuracy'))
-    parser.add_argument('--method', choices=('affine', 'ffd', 'log-demons'), default='affine',
-                        help='ffd and log-demons run after an affine stage; log-demons on pairs of like intensities')
+    parser.add_argument('--method', choices=methods.METHODS, default='affine',
+                        help='all but auto run after an affine stage; log-demons on pairs of like intensities')
     parser.add_argument('--no_affine', action='store_true',
                         help='log-demons without the affine stage, beside peers that are demons')
     parser.add_argument('--options', default='', help='more options for intrawarp register, by blanks')

@@ -61,6 +61,9 @@ def server(binaries, device, log):
         process.wait(timeout=30)
 
 
+METHODS = ('auto', 'affine', 'ffd', 'log-demons', 'search', 'search,ffd')
+
+
 class Intrawarp:
     """Registers, warps and maps points through a running server."""
 
@@ -74,8 +77,8 @@ class Intrawarp:
 
     def register(self, pair, work):
         report, field = work / 'report.json', work / 'field.nii.gz'
-        options = ([f'--metric={pair.metric}', '--method=affine'] if self._method == 'affine' else
-                   [f'--method={"" if self._no_affine else "affine,"}{self._method}'])
+        options = {'affine': [f'--metric={pair.metric}', '--method=affine'], 'auto': []}.get(
+            self._method, [f'--method={"" if self._no_affine else "affine,"}{self._method}'])
         seconds, output = execute(
             [*self._command, 'register', f'--fixed={pair.fixed}', f'--moving={pair.moving}', *options, *self._options,
              f'--report={report}'], work / 'register.log')

@@ -25,6 +25,7 @@ v1::Metric MetricOf(const v1::Stage& stage) {
   const auto* method = v1::Stage::descriptor()->FindFieldByNumber(stage.method_case());
   const google::protobuf::Message& options = stage.GetReflection()->GetMessage(stage, method);
   const auto* metric = options.GetDescriptor()->FindFieldByName("metric");
+  if (metric == nullptr) return v1::METRIC_UNSPECIFIED;
   return static_cast<v1::Metric>(options.GetReflection()->GetEnumValue(options, metric));
 }
 
@@ -50,6 +51,17 @@ TEST(RegistrationFlagsTest, MetricOfTheStages) {
   EXPECT_EQ(Stages({"--method=affine,log-demons", "--metric=lncc"}), "affine/NGF log-demons/LNCC ");
   EXPECT_EQ(Stages({"--method=affine,log-demons"}), "affine/SSD log-demons/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "rigid/NGF log-demons/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=affine,search,ffd", "--metric=lncc"}), "affine/NGF search/UNSPECIFIED ffd/LNCC ");
+}
+
+TEST(RegistrationFlagsTest, ASearchHasItsDistances) {
+  const auto parsed = Parse({"--method=search", "--node_mm=8", "--range_mm=40.5"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->options.stages(0).search().node_mm(), 8);
+  EXPECT_EQ(parsed->options.stages(0).search().range_mm(), 40.5);
+  EXPECT_THAT(Parse({"--method=search,ffd", "--node_mm=8"}).status().message(),
+              HasSubstr("--node_mm: only search as the last stage uses it"));
+  EXPECT_THAT(Parse({"--method=search", "--metric=nmi"}).status().message(), HasSubstr("--metric: only"));
 }
 
 // Without stages the server chooses; the metric and the rest of a stage are its choice then.

@@ -350,6 +350,8 @@ MetricReference EvaluateMetric(const HostProblem& problem, const std::vector<Sam
       return LnccReference(problem, samples);
     case MetricKind::kNgf:
       return NgfReference(problem, samples);
+    case MetricKind::kMind:
+      break;
   }
   return {};
 }

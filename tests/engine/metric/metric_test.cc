@@ -13,7 +13,7 @@ TEST(MetricTest, TableIsInTheOrderOfTheKinds) {
     EXPECT_EQ(&TraitsOf(traits.kind), &traits);
     EXPECT_EQ(MetricNamed(traits.name), traits.kind);
   }
-  EXPECT_EQ(place, static_cast<int>(MetricKind::kLncc) + 1);
+  EXPECT_EQ(place, static_cast<int>(MetricKind::kMind) + 1);
 }
 
 TEST(MetricTest, NamesAreThoseOfTheCommandLine) {
@@ -21,7 +21,8 @@ TEST(MetricTest, NamesAreThoseOfTheCommandLine) {
   EXPECT_STREQ(MetricName(MetricKind::kNgf), "ngf");
   EXPECT_STREQ(MetricName(MetricKind::kNmi), "nmi");
   EXPECT_STREQ(MetricName(MetricKind::kLncc), "lncc");
-  EXPECT_EQ(MetricNamed("mind"), std::nullopt);
+  EXPECT_STREQ(MetricName(MetricKind::kMind), "mind");
+  EXPECT_EQ(MetricNamed("mi"), std::nullopt);
   EXPECT_EQ(MetricNamed(""), std::nullopt);
 }
 

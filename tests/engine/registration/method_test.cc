@@ -38,6 +38,7 @@ TEST(RegistrationMethods, NamesGoThereAndBack) {
   EXPECT_EQ(MethodName(AffineOptions{}), "affine");
   EXPECT_EQ(MethodName(FfdOptions{}), "ffd");
   EXPECT_EQ(MethodName(LogDemonsOptions{}), "log-demons");
+  EXPECT_EQ(MethodName(SearchOptions{}), "search");
   for (const char* name : {"", "demons", "FFD"}) EXPECT_FALSE(StageNamed(name).has_value()) << name;
 }
 
@@ -58,6 +59,8 @@ TEST(RegistrationMethods, DefaultsAreValid) {
 TEST(RegistrationMethods, LevelsAndIterationsHaveTheSameLimits) {
   for (const Method* method : Methods()) {
     SCOPED_TRACE(method->name);
+    // A search has neither.
+    if (method->name == "search") continue;
     for (int levels : {-1, 0, kMaxLevels + 1}) {
       const absl::Status status = method->validate(WithLevels(method->unset, levels), kGrid);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -65,7 +68,10 @@ TEST(RegistrationMethods, LevelsAndIterationsHaveTheSameLimits) {
     }
     for (int iterations : {-1, 0, kMaxIterations + 1}) {
       StageOptions options = method->unset;
-      std::visit([&](auto& of_method) { of_method.iterations = iterations; }, options);
+      const auto set = [&](auto& of_method) {
+        if constexpr (requires { of_method.iterations; }) of_method.iterations = iterations;
+      };
+      std::visit(set, options);
       EXPECT_EQ(FieldOf(method->validate(options, kGrid)), "iterations");
     }
     EXPECT_EQ(method->validate(WithLevels(method->unset, kMaxLevels), kGrid), absl::OkStatus());
@@ -96,6 +102,10 @@ TEST(RegistrationMethods, ResolvedFillsInEveryDefaultButLevels) {
   EXPECT_EQ(demons.max_step, 2);
   EXPECT_EQ(demons.weak_gradient, 0.05);
   EXPECT_EQ(demons.tolerance, 1e-3);
+  // No node is smaller than a voxel, and none is tried farther away than 8 of them.
+  const auto search = std::get<SearchOptions>(Resolved(SearchOptions{}, Geometry{.size = {320, 320, 320}}));
+  EXPECT_NEAR(*search.node_mm, 10, 0.1);
+  EXPECT_NEAR(*search.range_mm, 50, 0.5);
 }
 
 TEST(RegistrationMethods, ResolvedKeepsWhatIsSet) {
@@ -119,6 +129,7 @@ TEST(RegistrationMethods, MetricIsTheDefaultUnlessSet) {
   EXPECT_EQ(MetricOf(RigidOptions{.metric = MetricKind::kNgf}), MetricKind::kNgf);
   EXPECT_EQ(MetricOf(FfdOptions{}), MetricKind::kNmi);
   EXPECT_EQ(MetricOf(LogDemonsOptions{}), MetricKind::kSsd);
+  EXPECT_EQ(MetricOf(SearchOptions{}), MetricKind::kMind);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ _METHODS: Dict[str, Tuple[str, Any]] = {
     "ffd": ("ffd", v1.FfdStage),
     "log-demons": ("log_demons", v1.LogDemonsStage),
     "log_demons": ("log_demons", v1.LogDemonsStage),
+    "search": ("search", v1.SearchStage),
 }
 _ENUMS: Dict[str, Tuple[Any, str]] = {
     "metric": (v1.Metric, "METRIC_"),
@@ -77,14 +78,14 @@ def _enum(name: str, value: Any) -> int:
 
 
 def make_stage(method: str, **options: Any) -> v1.Stage:
-    """A stage by its method's name ("rigid", "affine", "ffd", "log-demons") and the fields of its message.
+    """A stage by its method's name ("rigid", "affine", "search", "ffd", "log-demons") and the fields of its message.
 
     Raises:
         InvalidArgument: an unknown method, an option that the method does not have, or a value of another type.
     """
     found = _METHODS.get(str(method).lower())
     if found is None:
-        raise refuse("method", f"{method!r} is none of auto, rigid, affine, ffd, log-demons")
+        raise refuse("method", f"{method!r} is none of auto, rigid, affine, search, ffd, log-demons")
     member, cls = found
     known = cls.DESCRIPTOR.fields_by_name
     stage = v1.Stage()

@@ -574,12 +574,18 @@ class LogDemonsStage(Message):
     match_intensities: bool
     def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., fluid_sigma: Optional[float] = ..., diffusion_sigma: Optional[float] = ..., max_step: Optional[float] = ..., weak_gradient: Optional[float] = ..., velocity_update: Optional[int] = ..., symmetric: Optional[bool] = ..., match_intensities: Optional[bool] = ...) -> None: ...
 
+class SearchStage(Message):
+    node_mm: float
+    range_mm: float
+    def __init__(self, *, node_mm: Optional[float] = ..., range_mm: Optional[float] = ...) -> None: ...
+
 class Stage(Message):
     rigid: RigidStage
     affine: AffineStage
     ffd: FfdStage
     log_demons: LogDemonsStage
-    def __init__(self, *, rigid: Optional[RigidStage] = ..., affine: Optional[AffineStage] = ..., ffd: Optional[FfdStage] = ..., log_demons: Optional[LogDemonsStage] = ...) -> None: ...
+    search: SearchStage
+    def __init__(self, *, rigid: Optional[RigidStage] = ..., affine: Optional[AffineStage] = ..., ffd: Optional[FfdStage] = ..., log_demons: Optional[LogDemonsStage] = ..., search: Optional[SearchStage] = ...) -> None: ...
 
 class ErrorRequest(Message):
     map: bool

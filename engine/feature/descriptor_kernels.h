@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two versions of ComputeDescriptors, and the arithmetic of a voxel that they share. Internal to this room.
-#ifndef INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_
-#define INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_
+#ifndef INTRAWARP_ENGINE_FEATURE_DESCRIPTOR_KERNELS_H_
+#define INTRAWARP_ENGINE_FEATURE_DESCRIPTOR_KERNELS_H_
 
 #include <cmath>
 #include <cstdint>
@@ -10,12 +10,12 @@
 #include "absl/status/status.h"
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
+#include "engine/feature/descriptor.h"
 #include "engine/geometry/vec.h"
-#include "engine/quality/descriptor.h"
 
 namespace intrawarp {
 
-// The differences n_b - n_a between the neighbours of a channel, up to their sign.
+// The differences n_b - n_a between the neighbours of a channel, up to their sign; in distances of the neighbours.
 inline constexpr int kDescriptorDifferences = 6;
 
 // The mean squared differences around a voxel, by difference.
@@ -38,11 +38,11 @@ INTRAWARP_HD inline int64_t ClampedPlace(Int3 size, int x, int y, int z) {
 }
 
 // The six q at a voxel: squared differences from its neighbours.
-INTRAWARP_HD inline Differences DifferencesAt(const float* image, Int3 size, Int3 voxel) {
+INTRAWARP_HD inline Differences DifferencesAt(const float* image, Int3 size, Int3 voxel, int distance) {
   Differences q;
   const float here = image[ClampedPlace(size, voxel.x, voxel.y, voxel.z)];
   for (int k = 0; k < kDescriptorDifferences; ++k) {
-    const Int3 d = DifferenceOf(k);
+    const Int3 d = distance * DifferenceOf(k);
     const float difference = here - image[ClampedPlace(size, voxel.x + d.x, voxel.y + d.y, voxel.z + d.z)];
     q.mean[k] = difference * difference;
   }
@@ -82,11 +82,11 @@ struct ChannelDistances {
   float variation;
 };
 
-INTRAWARP_HD inline ChannelDistances DistancesAt(const Differences* means, Int3 size, Int3 voxel) {
+INTRAWARP_HD inline ChannelDistances DistancesAt(const Differences* means, Int3 size, Int3 voxel, int distance) {
   ChannelDistances out;
   float least = INFINITY, sum = 0;
   for (int c = 0; c < kDescriptorChannels; ++c) {
-    const Int3 n = FirstNeighbour(c);
+    const Int3 n = distance * FirstNeighbour(c);
     out.m[c] = means[ClampedPlace(size, voxel.x + n.x, voxel.y + n.y, voxel.z + n.z)].mean[c / 2];
     least = fminf(least, out.m[c]);
     sum += out.m[c];
@@ -96,8 +96,9 @@ INTRAWARP_HD inline ChannelDistances DistancesAt(const Differences* means, Int3 
   return out;
 }
 
-INTRAWARP_HD inline Descriptor DescriptorAt(const Differences* means, Int3 size, Int3 voxel, float floor) {
-  const ChannelDistances distances = DistancesAt(means, size, voxel);
+INTRAWARP_HD inline Descriptor DescriptorAt(const Differences* means, Int3 size, Int3 voxel, int distance,
+                                            float floor) {
+  const ChannelDistances distances = DistancesAt(means, size, voxel, distance);
   Descriptor out;
   out.variation = distances.variation;
   const float scale = -1 / fmaxf(out.variation, floor);
@@ -140,10 +141,10 @@ struct DescriptorWorkspace {
 };
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image,
-                                                             const uint8_t* valid, Int3 size, float floor,
+                                                             const uint8_t* valid, Int3 size, int distance, float floor,
                                                              const DescriptorWorkspace& workspace, Descriptor* out,
                                                              float* noise);)
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_
+#endif  // INTRAWARP_ENGINE_FEATURE_DESCRIPTOR_KERNELS_H_

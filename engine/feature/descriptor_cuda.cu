@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "engine/device/cuda_device.h"
-#include "engine/quality/descriptor_kernels.h"
+#include "engine/feature/descriptor_kernels.h"
 #include "engine/transform/displacement.h"
 
 namespace intrawarp::cuda {
@@ -17,13 +17,13 @@ constexpr int64_t kMostCountBlocks = 512;
 __device__ int64_t Place() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
 
 __global__ void __launch_bounds__(kThreads)
-    SumAlongXKernel(const float* image, Int3 size, int64_t count, Differences* along_x) {
+    SumAlongXKernel(const float* image, Int3 size, int distance, int64_t count, Differences* along_x) {
   const int64_t place = Place();
   if (place >= count) return;
   const Int3 voxel = VoxelAt(size, place);
-  Differences sum = DifferencesAt(image, size, {max(voxel.x - 1, 0), voxel.y, voxel.z});
-  Add(DifferencesAt(image, size, voxel), &sum);
-  Add(DifferencesAt(image, size, {min(voxel.x + 1, size.x - 1), voxel.y, voxel.z}), &sum);
+  Differences sum = DifferencesAt(image, size, {max(voxel.x - 1, 0), voxel.y, voxel.z}, distance);
+  Add(DifferencesAt(image, size, voxel, distance), &sum);
+  Add(DifferencesAt(image, size, {min(voxel.x + 1, size.x - 1), voxel.y, voxel.z}, distance), &sum);
   along_x[place] = sum;
 }
 
@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(kThreads)
 
 // Sets the variations of `out`, and adds those of valid voxels to `counts`.
 __global__ void __launch_bounds__(kCountThreads)
-    VariationKernel(const Differences* means, const uint8_t* valid, Int3 size, int64_t count, Descriptor* out,
-                    int* counts) {
+    VariationKernel(const Differences* means, const uint8_t* valid, Int3 size, int distance, int64_t count,
+                    Descriptor* out, int* counts) {
   __shared__ int own[kNoiseBins];
   for (int bin = threadIdx.x; bin < kNoiseBins; bin += kCountThreads) own[bin] = 0;
   __syncthreads();
   const int64_t stride = int64_t{gridDim.x} * kCountThreads;
   for (int64_t place = int64_t{blockIdx.x} * kCountThreads + threadIdx.x; place < count; place += stride) {
-    const float variation = DistancesAt(means, size, VoxelAt(size, place)).variation;
+    const float variation = DistancesAt(means, size, VoxelAt(size, place), distance).variation;
     out[place].variation = variation;
     if (valid[place] != 0) atomicAdd(&own[NoiseBin(variation)], 1);
   }
@@ -78,33 +78,35 @@ __global__ void __launch_bounds__(kCountThreads) NoiseKernel(const int* counts, 
   *noise = NoiseIn(bin, rank, below, counts[bin]);
 }
 
-__global__ void __launch_bounds__(kThreads) DescriptorKernel(const Differences* means, Int3 size, int64_t count,
-                                                             float floor, const float* noise, Descriptor* out) {
+__global__ void __launch_bounds__(kThreads)
+    DescriptorKernel(const Differences* means, Int3 size, int distance, int64_t count, float floor, const float* noise,
+                     Descriptor* out) {
   const int64_t place = Place();
   if (place >= count) return;
-  out[place] = DescriptorAt(means, size, VoxelAt(size, place), fmaxf(floor, kFloorNoises * *noise));
+  out[place] = DescriptorAt(means, size, VoxelAt(size, place), distance, fmaxf(floor, kFloorNoises * *noise));
 }
 
 }  // namespace
 
 absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image, const uint8_t* valid, Int3 size,
-                                float floor, const DescriptorWorkspace& workspace, Descriptor* out, float* noise) {
+                                int distance, float floor, const DescriptorWorkspace& workspace, Descriptor* out,
+                                float* noise) {
   const int64_t count = int64_t{size.x} * size.y * size.z;
   const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
   const auto count_blocks =
       static_cast<unsigned>(std::min<int64_t>((count + kCountThreads - 1) / kCountThreads, kMostCountBlocks));
   const cudaStream_t stream = CudaStream(ctx);
-  SumAlongXKernel<<<blocks, kThreads, 0, stream>>>(image, size, count, workspace.along_x);
+  SumAlongXKernel<<<blocks, kThreads, 0, stream>>>(image, size, distance, count, workspace.along_x);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   MeanKernel<<<blocks, kThreads, 0, stream>>>(workspace.along_x, size, count, workspace.means);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(workspace.counts, 0, kNoiseBins * sizeof(int), stream));
-  VariationKernel<<<count_blocks, kCountThreads, 0, stream>>>(workspace.means, valid, size, count, out,
+  VariationKernel<<<count_blocks, kCountThreads, 0, stream>>>(workspace.means, valid, size, distance, count, out,
                                                               workspace.counts);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   NoiseKernel<<<1, kCountThreads, 0, stream>>>(workspace.counts, noise);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  DescriptorKernel<<<blocks, kThreads, 0, stream>>>(workspace.means, size, count, floor, noise, out);
+  DescriptorKernel<<<blocks, kThreads, 0, stream>>>(workspace.means, size, distance, count, floor, noise, out);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "engine/device/parallel.h"
-#include "engine/quality/descriptor_kernels.h"
+#include "engine/feature/descriptor_kernels.h"
 
 namespace intrawarp::cpu {
 namespace {
@@ -16,9 +16,9 @@ void ForRows(Int3 size, const Body& body) {
 }
 
 // The sums of q over three voxels along x, for a row.
-void SumAlongX(const float* image, Int3 size, int y, int z, Differences* out) {
+void SumAlongX(const float* image, Int3 size, int distance, int y, int z, Differences* out) {
   auto* q = ThreadScratch<Differences>(size.x);
-  for (int x = 0; x < size.x; ++x) q[x] = DifferencesAt(image, size, {x, y, z});
+  for (int x = 0; x < size.x; ++x) q[x] = DifferencesAt(image, size, {x, y, z}, distance);
   for (int x = 0; x < size.x; ++x) {
     out[x] = q[std::max(x - 1, 0)];
     Add(q[x], &out[x]);
@@ -45,9 +45,10 @@ float NoiseOf(const Descriptor* out, const uint8_t* valid, int64_t voxels, int* 
 
 }  // namespace
 
-absl::Status ComputeDescriptors(const ExecContext&, const float* image, const uint8_t* valid, Int3 size, float floor,
-                                const DescriptorWorkspace& workspace, Descriptor* out, float* noise) {
-  ForRows(size, [&](int64_t row, int y, int z) { SumAlongX(image, size, y, z, workspace.along_x + row * size.x); });
+absl::Status ComputeDescriptors(const ExecContext&, const float* image, const uint8_t* valid, Int3 size, int distance,
+                                float floor, const DescriptorWorkspace& workspace, Descriptor* out, float* noise) {
+  ForRows(size,
+          [&](int64_t row, int y, int z) { SumAlongX(image, size, distance, y, z, workspace.along_x + row * size.x); });
   ForRows(size, [&](int64_t row, int y, int z) {
     for (int x = 0; x < size.x; ++x) {
       workspace.means[row * size.x + x] = MeanOfRows(workspace.along_x, size, {x, y, z});
@@ -55,13 +56,14 @@ absl::Status ComputeDescriptors(const ExecContext&, const float* image, const ui
   });
   ForRows(size, [&](int64_t row, int y, int z) {
     for (int x = 0; x < size.x; ++x) {
-      out[row * size.x + x].variation = DistancesAt(workspace.means, size, {x, y, z}).variation;
+      out[row * size.x + x].variation = DistancesAt(workspace.means, size, {x, y, z}, distance).variation;
     }
   });
   *noise = NoiseOf(out, valid, int64_t{size.x} * size.y * size.z, workspace.counts);
   const float raised = std::max(floor, kFloorNoises * *noise);
   ForRows(size, [&](int64_t row, int y, int z) {
-    for (int x = 0; x < size.x; ++x) out[row * size.x + x] = DescriptorAt(workspace.means, size, {x, y, z}, raised);
+    for (int x = 0; x < size.x; ++x)
+      out[row * size.x + x] = DescriptorAt(workspace.means, size, {x, y, z}, distance, raised);
   });
   return absl::OkStatus();
 }

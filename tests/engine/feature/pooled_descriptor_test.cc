@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/feature/pooled_descriptor.h"
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "tests/engine/device_test.h"
+
+namespace intrawarp {
+namespace {
+
+class PooledDescriptorTest : public DeviceTest {};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(PooledDescriptorTest);
+
+TEST_P(PooledDescriptorTest, IsTheMeanOfWhatIsValid) {
+  struct Case {
+    Int3 size, block;
+  };
+  for (const Case& c : {Case{{1, 1, 1}, {1, 1, 1}}, Case{{5, 4, 3}, {2, 3, 4}}, Case{{7, 9, 1}, {4, 4, 1}}}) {
+    const Int3 n{c.size.x * c.block.x, c.size.y * c.block.y, c.size.z * c.block.z};
+    std::mt19937 engine(n.x);
+    std::uniform_int_distribution<int> channel(0, 255), third(0, 2);
+    std::vector<Descriptor> descriptors(static_cast<size_t>(n.x) * n.y * n.z);
+    std::vector<uint8_t> valid(descriptors.size());
+    for (size_t i = 0; i < descriptors.size(); ++i) {
+      for (uint8_t& value : descriptors[i].channel) value = static_cast<uint8_t>(channel(engine));
+      valid[i] = third(engine) == 0 ? 0 : 7;
+    }
+    const size_t nodes = static_cast<size_t>(c.size.x) * c.size.y * c.size.z;
+    auto* out = Poisoned<PooledDescriptor>(nodes);
+    ASSERT_OK(PoolDescriptors(ctx(), Upload(descriptors), Upload(valid), c.size, c.block, out));
+    const std::vector<PooledDescriptor> pooled = Download(out, nodes);
+    for (size_t node = 0; node < nodes; ++node) {
+      const int x = static_cast<int>(node) % c.size.x, y = static_cast<int>(node) / c.size.x % c.size.y,
+                z = static_cast<int>(node) / c.size.x / c.size.y;
+      double sums[kDescriptorChannels] = {};
+      int count = 0;
+      for (int i = 0; i < c.block.x * c.block.y * c.block.z; ++i) {
+        const int bx = x * c.block.x + i % c.block.x, by = y * c.block.y + i / c.block.x % c.block.y,
+                  bz = z * c.block.z + i / c.block.x / c.block.y;
+        const size_t place = (static_cast<size_t>(bz) * n.y + by) * n.x + bx;
+        if (valid[place] == 0) continue;
+        for (int k = 0; k < kDescriptorChannels; ++k) sums[k] += descriptors[place].channel[k];
+        ++count;
+      }
+      uint32_t squares = 0;
+      const bool has_one = 2 * count >= c.block.x * c.block.y * c.block.z;
+      for (int k = 0; k < kDescriptorChannels; ++k) {
+        const double mean = has_one ? std::floor(sums[k] / count + 0.5) : 0;
+        ASSERT_NEAR(pooled[node].channel[k], mean, 0) << node << " " << k;
+        squares += static_cast<uint32_t>(mean * mean);
+      }
+      EXPECT_EQ(pooled[node].squares, squares);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace intrawarp
