@@ -85,6 +85,13 @@ void SetOptions(int fd, milliseconds silence) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 }
 
+// The client learns of the end by a reset, also while it waits for room in the server's receive window, of which nobody
+// would tell it any more: it would ask for minutes.
+void ResetWhenClosed(int fd) {
+  const linger at_once{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 void Add(const Fd& epoll, int fd, uint32_t events, uint64_t tag) {
   epoll_event event{};
   event.events = events;
@@ -628,6 +635,7 @@ void ConnectionGate::Close(const ConnectionPtr& connection, ConnectionEnd why) {
     counters_->by_reason[static_cast<size_t>(why)]->Increment();
     // Before gRPC may close the descriptor: behind a bound neither side would learn of the end.
     Release(*connection);
+    if (why == ConnectionEnd::kUnaccounted) ResetWhenClosed(connection->fd);
     shutdown(connection->fd, SHUT_RDWR);
   }
   Forget(connection);
