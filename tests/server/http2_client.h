@@ -4,8 +4,9 @@
 #define INTRAWARP_TESTS_SERVER_HTTP2_CLIENT_H_
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 namespace intrawarp::server {
 
@@ -68,6 +70,10 @@ class Http2Connection {
       sent += static_cast<size_t>(count);
     }
     return true;
+  }
+  // Waits until the other side's kernel has all that was sent.
+  void AwaitArrival() const {
+    for (int waiting = 1; ioctl(fd_, SIOCOUTQ, &waiting) == 0 && waiting > 0;) std::this_thread::yield();
   }
   // Waits for so many bytes of the server's. False: the connection has ended.
   bool Receive(size_t bytes) {
