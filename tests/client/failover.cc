@@ -216,7 +216,9 @@ class SessionLoad {
     outcome_.frame_ms = frame_ms_[frame_ms_.size() / 2];
   }
   const SessionOutcome& outcome() const { return outcome_; }
-  bool open() const { return open_; }
+  // An ffd session is ready once another server can start from one of its answers. The images of some sessions never
+  // give a rigid answer with verdict ok.
+  bool is_ready() const { return outcome_.is_ffd ? has_ok_ : open_; }
 
  private:
   absl::Status Navigate() {
@@ -289,6 +291,7 @@ class SessionLoad {
     if (!was_broken_) outcome_.noticed_ms = SinceKill();
     INTRAWARP_ASSIGN_OR_RETURN(const RoutedSession::Recovery recovery, session.Recover());
     ++(recovery.resumed ? outcome_.resumed : outcome_.reopened);
+    if (!recovery.resumed && has_ok_) ++outcome_.reopened_after_ok;
     if (recovery.start == RoutedSession::Recovery::Start::kWhole) ++outcome_.whole_starts;
     ++outcome_.resent;
     if (!was_broken_) outcome_.open_ms = SinceKill();
@@ -301,6 +304,7 @@ class SessionLoad {
       ++outcome_.failed;
       return absl::OkStatus();
     }
+    if (answer.result.report().verdict() == v1::VERDICT_OK) has_ok_ = true;
     const Clock::time_point now = Clock::now();
     ++outcome_.frames;
     double& gap = scene_.killed ? outcome_.gap_after_ms : outcome_.gap_before_ms;
@@ -323,6 +327,7 @@ class SessionLoad {
   GridData grid_;
   std::vector<double> frame_ms_;
   std::atomic<bool> open_{false};
+  std::atomic<bool> has_ok_{false};  // an answer with verdict ok
 };
 
 // One client that uploads small volumes, one after the other.
@@ -436,8 +441,8 @@ absl::StatusOr<FailoverOutcome> RunFailover(const FailoverPlan& plan) {
     sessions.push_back(std::make_unique<SessionLoad>(&scene, plan.seed + static_cast<uint32_t>(i), i % 2 == 1));
     threads.Start(sessions.back().get());
   }
-  const auto is_open = [](const auto& session) { return session->open(); };
-  for (int i = 0; i < 600 && !std::all_of(sessions.begin(), sessions.end(), is_open); ++i) {
+  const auto is_ready = [](const auto& session) { return session->is_ready(); };
+  for (int i = 0; i < 600 && !std::all_of(sessions.begin(), sessions.end(), is_ready); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   std::this_thread::sleep_for(plan.before);

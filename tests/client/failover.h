@@ -36,9 +36,9 @@ struct SessionOutcome {
   int frames = 0, resent = 0;
   // Frames that the server answered with an error.
   int failed = 0;
-  // How often the session was resumed where it was, and opened anew, and how often it then began with the whole
-  // transform.
-  int resumed = 0, reopened = 0, whole_starts = 0;
+  // How often the session was resumed where it was, and opened anew; how often it was opened anew after an answer with
+  // verdict ok, and how often it began with the whole transform.
+  int resumed = 0, reopened = 0, reopened_after_ok = 0, whole_starts = 0;
   // Its frames are registered by ffd and sent as control points; those of the others are rigid, without fields.
   bool is_ffd = false;
   // Why its streams ended.
