@@ -181,18 +181,17 @@ TEST_F(CliSeveralServersTest, NavigationGoesOnWhenItsServerIsKilled) {
   ASSERT_NE(owner, "");
   constexpr int kFrames = 24;
   std::filesystem::create_directory(folder_ / "frames");
+  std::filesystem::create_directory(folder_ / "fields");
   for (int i = 0; i < kFrames; ++i) {
     // The fixed image itself: only a result with verdict ok starts the next server.
     std::filesystem::copy_file(fixed, folder_ / absl::StrCat("frames/", 100 + i, ".nii.gz"));
   }
-  Process navigation(
-      Arguments({"navigate", "--fixed=" + fixed, "--frames=" + (folder_ / "frames"), "--method=rigid", "--rate=4"}));
-  // Frames leave transforms beside that of the registration.
-  const auto has_answered = [&owner] {
-    const std::string list = RunProcess({INTRAWARP_CLI, "--server=" + owner, "transform", "list"}).out;
-    return std::count(list.begin(), list.end(), '\n') > 2;
-  };
-  for (int i = 0; i < 1000 && !has_answered(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Process navigation(Arguments({"navigate", "--fixed=" + fixed, "--frames=" + (folder_ / "frames"), "--method=rigid",
+                                "--rate=4", "--field_dir=" + (folder_ / "fields")}));
+  // The field of a frame is written once its answer is with the client, from which the next server starts.
+  const auto has_answer = [&] { return std::filesystem::exists(folder_ / "fields/100.nii.gz"); };
+  for (int i = 0; i < 3000 && !has_answer(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(has_answer());
   Kill(owner);
   const ProcessResult result = navigation.Wait();
   EXPECT_EQ(result.exit_status, 0) << result.err;
