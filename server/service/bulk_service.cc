@@ -6,6 +6,7 @@
 #include "server/base/names.h"
 #include "server/bulk/upload_store.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/unary.h"
 #include "server/service/download.h"
 #include "server/service/upload.h"
 
@@ -35,9 +36,7 @@ class BulkService final : public Base {
   grpc::ServerUnaryReactor* GetUploadStatus(grpc::CallbackServerContext* call,
                                             const v1::GetUploadStatusRequest* request,
                                             v1::GetUploadStatusResponse* response) override {
-    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(UploadStatus(context_.uploads, CallerOf(*call), *request, *response)));
-    return reactor;
+    return Reply(call, UploadStatus(context_.uploads, CallerOf(*call), *request, *response));
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request) override {

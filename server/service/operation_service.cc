@@ -14,11 +14,11 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/base/names.h"
-#include "server/base/paging.h"
 #include "server/operation/operation_messages.h"
 #include "server/operation/operation_table.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/unary.h"
 #include "server/status/errors.h"
 #include "server/trail/audit_trail.h"
 
@@ -27,15 +27,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr char kCollection[] = "operations";
 constexpr std::chrono::seconds kDefaultWait{60};
 constexpr std::chrono::hours kMaxWait{24};
-
-grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
 
 absl::Status Get(const OperationTable& operations, const Identity& caller, const std::string& name,
                  v1::Operation& response) {
@@ -47,18 +40,14 @@ absl::Status Get(const OperationTable& operations, const Identity& caller, const
 
 absl::Status List(const OperationTable& operations, const Identity& caller, const v1::ListOperationsRequest& request,
                   v1::ListOperationsResponse& response) {
-  INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken(kCollection, request.page_token()));
-  // One more than asked tells whether there is a next page.
-  const std::vector<Operation> page = operations.List(after, page_size + 1, caller);
-  for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
-    *response.add_operations() = OperationToProto(page[i]);
-  }
-  if (static_cast<int>(page.size()) > page_size) {
-    const RequestKey& last = page[page_size - 1].key;
-    response.set_next_page_token(PageToken(kCollection, OwnedKey(last.id, last.owner)));
-  }
-  return absl::OkStatus();
+  const auto list = [&](const std::string& after, int limit) {
+    ListedMessages<v1::Operation> page;
+    for (const Operation& operation : operations.List(after, limit, caller)) {
+      page[OwnedKey(operation.key.id, operation.key.owner)] = OperationToProto(operation);
+    }
+    return page;
+  };
+  return ListPage("operations", request, response, *response.mutable_operations(), list);
 }
 
 absl::Status Cancel(OperationTable& operations, const Identity& caller, const std::string& name,
@@ -151,13 +140,13 @@ class Wait final : public grpc::ServerUnaryReactor, public std::enable_shared_fr
 grpc::ServerUnaryReactor* OperationService::GetOperation(grpc::CallbackServerContext* call,
                                                          const v1::GetOperationRequest* request,
                                                          v1::GetOperationResponse* response) {
-  return Finished(call, Get(context_.operations, CallerOf(*call), request->name(), *response->mutable_operation()));
+  return Reply(call, Get(context_.operations, CallerOf(*call), request->name(), *response->mutable_operation()));
 }
 
 grpc::ServerUnaryReactor* OperationService::ListOperations(grpc::CallbackServerContext* call,
                                                            const v1::ListOperationsRequest* request,
                                                            v1::ListOperationsResponse* response) {
-  return Finished(call, List(context_.operations, CallerOf(*call), *request, *response));
+  return Reply(call, List(context_.operations, CallerOf(*call), *request, *response));
 }
 
 grpc::ServerUnaryReactor* OperationService::WaitOperation(grpc::CallbackServerContext* call,
@@ -172,7 +161,7 @@ grpc::ServerUnaryReactor* OperationService::CancelOperation(grpc::CallbackServer
                                                             const v1::CancelOperationRequest* request,
                                                             v1::CancelOperationResponse* response) {
   AuditOf(*call)->Name("object", request->name());
-  return Finished(call, Cancel(context_.operations, CallerOf(*call), request->name(), *response->mutable_operation()));
+  return Reply(call, Cancel(context_.operations, CallerOf(*call), request->name(), *response->mutable_operation()));
 }
 
 }  // namespace intrawarp::server

@@ -16,6 +16,7 @@
 #include "server/pacs/series_query.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/unary.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 #include "server/store/request_table.h"
@@ -29,12 +30,6 @@ using std::chrono::nanoseconds;
 // The limit of a question, whatever its deadline.
 constexpr std::chrono::minutes kMaxQuestionTime{2};
 constexpr int kDefaultMaxSeries = 200;
-
-grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
 
 // A question under way; it answers on a thread of the importer. Lives until gRPC is done with it.
 class Question final : public grpc::ServerUnaryReactor {
@@ -136,7 +131,7 @@ absl::StatusOr<const Archive*> PacsService::ArchiveOf(const std::string& name) c
 
 grpc::ServerUnaryReactor* PacsService::ListRemotes(grpc::CallbackServerContext* call, const v1::ListRemotesRequest*,
                                                    v1::ListRemotesResponse* response) {
-  if (importer_ == nullptr) return Finished(call, absl::OkStatus());
+  if (importer_ == nullptr) return Reply(call, absl::OkStatus());
   for (const Archive& archive : importer_->archives()) {
     v1::Remote& remote = *response->add_remotes();
     remote.set_name(archive.remote.name);
@@ -144,13 +139,13 @@ grpc::ServerUnaryReactor* PacsService::ListRemotes(grpc::CallbackServerContext* 
     remote.set_tls(archive.remote.tls);
     remote.set_shows_patients(MaySeePatients(CallerOf(*call), archive.remote));
   }
-  return Finished(call, absl::OkStatus());
+  return Reply(call, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* PacsService::EchoRemote(grpc::CallbackServerContext* call,
                                                   const v1::EchoRemoteRequest* request, v1::EchoRemoteResponse*) {
   const absl::StatusOr<const Archive*> archive = ArchiveOf(request->remote());
-  if (!archive.ok()) return Finished(call, archive.status());
+  if (!archive.ok()) return Reply(call, archive.status());
   return new Question(*call, *importer_, context_.seams,
                       [source = (*archive)->source.get()](const SourceCall& bounds) { return source->Echo(bounds); });
 }
@@ -175,11 +170,11 @@ grpc::ServerUnaryReactor* PacsService::FindSeries(grpc::CallbackServerContext* c
                                                   v1::FindSeriesResponse* response) {
   AuditOf(*call)->Options(Audited(*request));
   const absl::StatusOr<const Archive*> archive = ArchiveOf(request->remote());
-  if (!archive.ok()) return Finished(call, archive.status());
+  if (!archive.ok()) return Reply(call, archive.status());
   const SeriesQuery query = QueryOf(*request);
   AuditKeys(query, *AuditOf(*call));
   const absl::Status good = CheckSearch(*call, **archive, query);
-  if (!good.ok()) return Finished(call, good);
+  if (!good.ok()) return Reply(call, good);
   return new Question(*call, *importer_, context_.seams,
                       [source = (*archive)->source.get(), query, response](const SourceCall& bounds) -> absl::Status {
                         INTRAWARP_ASSIGN_OR_RETURN(const SeriesMatches matches, source->Find(query, bounds));
@@ -212,26 +207,23 @@ grpc::ServerUnaryReactor* PacsService::ImportSeries(grpc::CallbackServerContext*
   v1::ImportSeriesRequest audited;
   audited.set_remote(request->remote());
   AuditOf(*call)->Options(audited);
-  if (!begun.ok()) return Finished(call, begun.status());
+  if (!begun.ok()) return Reply(call, begun.status());
   AuditOf(*call)->Digest("series", io::SeriesHash(import.name.series));
   if (begun->work == nullptr) {
     *response->mutable_operation() = OperationToProto(begun->operation);
-    return Finished(call, absl::OkStatus());
+    return Reply(call, absl::OkStatus());
   }
   import.work = begun->work;
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  context_.durable.Run([importer = importer_, import = std::move(import), reactor, response]() mutable {
-    const std::shared_ptr<OperationWork> work = import.work;
-    const absl::Status kept = work->Keep();
+  return ReplyFromDisk(call, context_.durable, [importer = importer_, import = std::move(import), response] {
+    const absl::Status kept = import.work->Keep();
     if (!kept.ok()) {
-      work->Drop();
-      return reactor->Finish(ToGrpcStatus(kept));
+      import.work->Drop();
+      return kept;
     }
-    *response->mutable_operation() = OperationToProto(work->operation());
-    importer->Begin(std::move(import));
-    reactor->Finish(grpc::Status::OK);
+    *response->mutable_operation() = OperationToProto(import.work->operation());
+    importer->Begin(import);
+    return absl::OkStatus();
   });
-  return reactor;
 }
 
 }  // namespace intrawarp::server

@@ -16,7 +16,7 @@
 #include "server/monitor/device_probe.h"
 #include "server/monitor/log_levels.h"
 #include "server/rpc/caller.h"
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/unary.h"
 #include "server/status/errors.h"
 #include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
@@ -70,9 +70,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   for (int encoding = v1::FIELD_ENCODING_FLOAT32; encoding <= v1::FIELD_ENCODING_VELOCITY; ++encoding) {
     info->add_field_encodings(static_cast<v1::FieldEncoding>(encoding));
   }
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Reply(call, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* ServerService::SetLogLevel(grpc::CallbackServerContext* call,
@@ -83,9 +81,7 @@ grpc::ServerUnaryReactor* ServerService::SetLogLevel(grpc::CallbackServerContext
     AuditOf(*call)->Options(*request);
     FillLogLevels(response->mutable_log_levels());
   }
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return Reply(call, status);
 }
 
 absl::Status ServerService::SetLevels(const v1::SetLogLevelRequest& request) {

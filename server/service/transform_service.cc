@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
-#include "server/base/paging.h"
 #include "server/base/wire.h"
 #include "server/context/limits.h"
 #include "server/device/device_set.h"
@@ -18,6 +17,8 @@
 #include "server/placement/replication.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/grpc_status.h"
+#include "server/rpc/unary.h"
 #include "server/service/transform_download.h"
 #include "server/store/durable_objects.h"
 #include "server/store/find_object.h"
@@ -28,24 +29,23 @@ namespace intrawarp::server {
 namespace {
 
 absl::Status Get(ServerContext& context, const Identity& caller, const v1::GetTransformRequest& request,
-                 v1::GetTransformResponse* response) {
+                 v1::Transform& response) {
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored,
                              FindTransform(context.transforms, request.name(), "name", caller));
-  *response->mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
+  response = TransformToProto(*stored, /*with_report=*/true);
   return absl::OkStatus();
 }
 
 absl::Status List(ServerContext& context, const Identity& caller, const v1::ListTransformsRequest& request,
-                  v1::ListTransformsResponse* response) {
-  INTRAWARP_ASSIGN_OR_RETURN(int limit, PageSize(request.page_size()));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("transforms", request.page_token()));
-  // One more than the page holds tells whether there is another.
-  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(after, limit + 1, caller);
-  const bool more = static_cast<int>(page.size()) > limit;
-  if (more) page.pop_back();
-  for (const auto& stored : page) *response->add_transforms() = TransformToProto(*stored, /*with_report=*/false);
-  if (more) response->set_next_page_token(PageToken("transforms", OwnedKey(page.back()->id, page.back()->owner)));
-  return absl::OkStatus();
+                  v1::ListTransformsResponse& response) {
+  const auto list = [&](const std::string& after, int limit) {
+    ListedMessages<v1::Transform> page;
+    for (const auto& stored : context.transforms.List(after, limit, caller)) {
+      page[OwnedKey(stored->id, stored->owner)] = TransformToProto(*stored, /*with_report=*/false);
+    }
+    return page;
+  };
+  return ListPage("transforms", request, response, *response.mutable_transforms(), list);
 }
 
 absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
@@ -138,20 +138,18 @@ class TransformServiceImpl final : public Service {
 
   grpc::ServerUnaryReactor* GetTransform(grpc::CallbackServerContext* rpc, const v1::GetTransformRequest* request,
                                          v1::GetTransformResponse* response) override {
-    return Answer(rpc, Get(context_, CallerOf(*rpc), *request, response));
+    return Reply(rpc, Get(context_, CallerOf(*rpc), *request, *response->mutable_transform()));
   }
   grpc::ServerUnaryReactor* ListTransforms(grpc::CallbackServerContext* rpc, const v1::ListTransformsRequest* request,
                                            v1::ListTransformsResponse* response) override {
-    return Answer(rpc, List(context_, CallerOf(*rpc), *request, response));
+    return Reply(rpc, List(context_, CallerOf(*rpc), *request, *response));
   }
   grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
                                             v1::DeleteTransformResponse*) override {
-    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
     AuditOf(*rpc)->Name("object", request->name());
-    context_.durable.Run([&context = context_, reactor, caller = CallerOf(*rpc), name = request->name()] {
-      reactor->Finish(ToGrpcStatus(Delete(context, caller, name)));
+    return ReplyFromDisk(rpc, context_.durable, [&context = context_, caller = CallerOf(*rpc), name = request->name()] {
+      return Delete(context, caller, name);
     });
-    return reactor;
   }
   grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext* rpc, const v1::MapPointsRequest* request,
                                       v1::MapPointsResponse* response) override {
@@ -166,12 +164,6 @@ class TransformServiceImpl final : public Service {
   }
 
  private:
-  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* rpc, const absl::Status& status) {
-    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
-  }
-
   ServerContext& context_;
 };
 
