@@ -24,11 +24,8 @@ struct MetricTraits {
 };
 
 inline constexpr MetricTraits kMetricTable[] = {
-    {MetricKind::kSsd, "ssd", false},
-    {MetricKind::kNgf, "ngf", true},
-    {MetricKind::kNmi, "nmi", false},
-    {MetricKind::kLncc, "lncc", true},
-    {MetricKind::kMind, "mind", true},
+    {MetricKind::kSsd, "ssd", false},  {MetricKind::kNgf, "ngf", true},   {MetricKind::kNmi, "nmi", false},
+    {MetricKind::kLncc, "lncc", true}, {MetricKind::kMind, "mind", true},
 };
 
 constexpr const MetricTraits& TraitsOf(MetricKind kind) { return kMetricTable[static_cast<int>(kind)]; }

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
-#include "engine/geometry/vec.h"
 #include "engine/feature/descriptor.h"
+#include "engine/geometry/vec.h"
 
 namespace intrawarp {
 

@@ -140,13 +140,13 @@ struct LogDemonsOptions {
   bool half_fields = false;
 };
 
-// A discrete search for the deformation on top of an affine map (search.h): a coarse control grid, found without a start
-// of its own. A search is followed by another, or by ffd, which continues its control grid. The metric is mind.
+// A discrete search for the deformation on top of an affine map (search.h): a coarse control grid, found without a
+// start of its own. A search is followed by another, or by ffd, which continues its control grid. The metric is mind.
 struct SearchOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kMind;
 
-  // The side of a node in mm, at least so long that there are 262144 nodes at most. Unset: about 32000 nodes, or 64 x 64
-  // in 2-D, but none smaller than a voxel.
+  // The side of a node in mm, at least so long that there are 262144 nodes at most. Unset: about 32000 nodes, or 64 x
+  // 64 in 2-D, but none smaller than a voxel.
   std::optional<double> node_mm = std::nullopt;
   // The longest displacement on each axis in mm, at most 12 nodes. Unset: 48 mm, or 8 nodes where these are shorter.
   std::optional<double> range_mm = std::nullopt;
