@@ -85,6 +85,7 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   return options;
 }
 
+// Nothing for a method without levels.
 void SetLevels(int levels, v1::Stage& stage) {
   switch (stage.method_case()) {
     case v1::Stage::kRigid:
@@ -95,6 +96,7 @@ void SetLevels(int levels, v1::Stage& stage) {
       return stage.mutable_ffd()->set_levels(levels);
     case v1::Stage::kLogDemons:
       return stage.mutable_log_demons()->set_levels(levels);
+    case v1::Stage::kSearch:
     case v1::Stage::METHOD_NOT_SET:
       return;
   }
