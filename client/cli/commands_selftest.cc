@@ -43,6 +43,7 @@ const std::vector<Case>& Cases() {
       {.method = "affine", .stages = "affine", .limit_mm = 0.15},
       {.method = "ffd", .stages = "affine,ffd", .amplitude_mm = 20, .limit_mm = 3},
       {.method = "log-demons", .stages = "affine,log-demons", .amplitude_mm = 20, .limit_mm = 1.6},
+      {.method = "search", .stages = "search,ffd", .amplitude_mm = 20, .limit_mm = 3},
       {.method = "auto", .stages = "auto", .amplitude_mm = 20, .limit_mm = 3},
   };
   return *cases;

@@ -227,7 +227,7 @@ TEST_F(CliTest, TheSelfTestTriesEveryMethod) {
     EXPECT_GT(test["field_mean_mm"], 0);
     EXPECT_LE(test["field_mean_mm"], test["limit_mm"]);
   }
-  EXPECT_THAT(methods, ElementsAre("rigid", "affine", "ffd", "log-demons", "auto"));
+  EXPECT_THAT(methods, ElementsAre("rigid", "affine", "ffd", "log-demons", "search", "auto"));
   // It leaves the server as it was.
   EXPECT_THAT(Run({"volume", "list"}).out, Not(HasSubstr("volumes/")));
   EXPECT_THAT(Run({"transform", "list"}).out, Not(HasSubstr("transforms/")));
@@ -238,7 +238,7 @@ TEST(CliSelfTest, FailsForAServerThatRegistersNothing) {
   const std::string address = Word(server.WaitForLine("ready "), "grpc=");
   const ProcessResult run = RunProcess({INTRAWARP_CLI, "--server=" + address, "selftest"});
   EXPECT_EQ(run.exit_status, 1);
-  EXPECT_THAT(run.err, HasSubstr("the self-test failed: rigid, affine, ffd, log-demons, auto"));
+  EXPECT_THAT(run.err, HasSubstr("the self-test failed: rigid, affine, ffd, log-demons, search, auto"));
 }
 
 TEST_F(CliTest, VolumesComeBackAsTheyWere) {
