@@ -27,7 +27,7 @@ struct SampledImage {
   const uint8_t* mask = nullptr;
   Int3 mask_size;
 
-  // The value at a point, outside the image that of its nearest face, so that a face makes no structure.
+  // The value at a point, or outside the image the value of its nearest face, so that a face makes no structure.
   INTRAWARP_HD float Value(Vec3d point) const {
     Vec3d index = to_level(point);
     // A map that is not finite has no place in the image: Allows says so.

@@ -84,8 +84,8 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
   return MeanDistance(ctx, pair, layout.nodes.voxels());
 }
 
-// Writes the displacements of the nodes to `forward`, or what was found of them when the decision is kStop, for which
-// they are 0.
+// Writes the displacements of the nodes to `forward`; zeros where the decision, which is the last checkpoint's, is
+// kStop.
 absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const DescribedPair& pair, const SearchLayout& layout,
                                      const Progress& progress, float* forward) {
   ArenaScope scope(ctx.arena());

@@ -40,7 +40,7 @@ absl::Status ValidateOrder(const StageOptions& before, const StageOptions& stage
   const bool is_search = std::holds_alternative<SearchOptions>(before);
   if (is_search && std::holds_alternative<FfdOptions>(stage)) return absl::OkStatus();
   return Invalid("method", is_search ? "must be search or ffd after search"
-                                     : "must be that of the stage before, which is deformable");
+                                     : "must be the method of the stage before, which is deformable");
 }
 
 absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOptions>& stages) {

@@ -51,7 +51,7 @@ INTRAWARP_HD inline int SmoothingWeights(int i, int n) {
   return sum;
 }
 
-// What a sum of weighted costs at a node is multiplied by.
+// The factor that turns a sum of weighted costs at a node into a cost.
 INTRAWARP_HD inline float CostScale(Int3 size, Int3 node) {
   return 1.0f / static_cast<float>(kCostDivisor * SmoothingWeights(node.x, size.x) * SmoothingWeights(node.y, size.y) *
                                    SmoothingWeights(node.z, size.z));

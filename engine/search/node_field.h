@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Displacements of the nodes of a grid, in nodes (index units of the grid), three float32 each in device memory: made
-// consistent with those of the way back, and turned into a control grid.
+// consistent with the displacements of the way back, and turned into a control grid.
 #ifndef INTRAWARP_ENGINE_SEARCH_NODE_FIELD_H_
 #define INTRAWARP_ENGINE_SEARCH_NODE_FIELD_H_
 

@@ -696,7 +696,7 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   EXPECT_EQ(message({stage}), "stages[0].max_step: 0 is not in [0.001, 100]");
   EXPECT_EQ(FieldOf(RunPipeline(pair, {stage}).status()), "stages[0].max_step");
   EXPECT_EQ(message({Options(), AffineOptions{}}),
-            "stages[1].method: must be that of the stage before, which is deformable");
+            "stages[1].method: must be the method of the stage before, which is deformable");
   const auto velocity = RunPipeline(pair, {Options()});
   ASSERT_OK(velocity);
   EXPECT_EQ(message({FfdOptions{}}, &velocity->transform).substr(0, 18), "initial_transform:");

@@ -75,7 +75,7 @@ TEST_P(SearchTest, ItsResultDoesNotFold) {
   EXPECT_LT(jacobian->min, 0.9);
 }
 
-// What lies outside the masks does not count: the other half of the moving image is noise there.
+// Voxels outside the masks do not count: the other half of the moving image is noise there.
 TEST_P(SearchTest, MasksCount) {
   Pair pair = MakeTexturedPair(Texture(8, false), 2.2, 3, false, Shift(6, 0, 0));
   std::vector<float> fixed_mask(pair.fixed.size(), 1), moving_mask(pair.moving.size(), 1);

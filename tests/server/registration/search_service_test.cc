@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The discrete search over the wire: alone, as a start of ffd, and what is wrong with requests.
+// The discrete search over the wire: by itself, as a start of ffd, and with requests that are refused.
 #include "tests/server/deformed_pair.h"
 
 namespace intrawarp::server {
