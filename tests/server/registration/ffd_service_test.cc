@@ -405,7 +405,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
   unknown([](v1::FfdStage& s) { s.set_metric(v1::Metric(-3)); }, "metric");
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->SwapElements(0, 1);
-  ExpectRegisterError(request, kInvalid, "that of the stage before", "options.stages[1].method");
+  ExpectRegisterError(request, kInvalid, "the method of the stage before", "options.stages[1].method");
 
   EXPECT_TRUE(Register(Request()).status.ok());
 }
