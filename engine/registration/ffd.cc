@@ -20,6 +20,7 @@
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
 #include "engine/transform/grid_penalty.h"
+#include "engine/transform/total_variation.h"
 
 namespace intrawarp {
 namespace {
@@ -43,6 +44,7 @@ FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
   options.bending_weight = options.bending_weight.value_or(FfdOptions::DefaultBendingWeight(*options.metric));
   options.elasticity_weight = options.elasticity_weight.value_or(FfdOptions::kDefaultElasticityWeight);
   options.jacobian_weight = options.jacobian_weight.value_or(FfdOptions::kDefaultJacobianWeight);
+  options.total_variation_weight = options.total_variation_weight.value_or(FfdOptions::kDefaultTotalVariationWeight);
   return options;
 }
 
@@ -51,11 +53,17 @@ FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
 // Distance of control points at the finest level, mm.
 Vec3d Spacing(const Geometry& fixed, const FfdOptions& options) { return *options.spacing_vox * fixed.spacing; }
 
-PenaltyWeights Weights(const FfdOptions& options) {
-  return {*options.bending_weight, *options.elasticity_weight, *options.jacobian_weight};
-}
+struct Weights {
+  PenaltyWeights grid;
+  double total_variation = 0;
 
-bool HasPenalty(const PenaltyWeights& w) { return w.bending > 0 || w.elasticity > 0 || w.jacobian > 0; }
+  bool Any() const { return grid.bending > 0 || grid.elasticity > 0 || grid.jacobian > 0 || total_variation > 0; }
+};
+
+Weights WeightsOf(const FfdOptions& options) {
+  return {{*options.bending_weight, *options.elasticity_weight, *options.jacobian_weight},
+          *options.total_variation_weight};
+}
 
 bool IsTooCoarse(Int3 size, Int3 finest) {
   for (int a = 0; a < 3; ++a)
@@ -200,13 +208,14 @@ DescentProblem MakeProblem(const Level& level, const FfdOptions& options) {
   return problem;
 }
 
-absl::Status Evaluate(const ExecContext& ctx, const Level& level, const PenaltyWeights& weights,
-                      const Descent& descent) {
+absl::Status Evaluate(const ExecContext& ctx, const Level& level, const Weights& weights, const Descent& descent) {
   INTRAWARP_RETURN_IF_ERROR(
       level.evaluator->Evaluate(ctx, descent.trial(), descent.done(), descent.gradient(), descent.value()));
-  if (!HasPenalty(weights)) return absl::OkStatus();
-  return AddGridPenalties(ctx, weights, level.unit, {descent.trial(), level.grid}, descent.done(), descent.gradient(),
-                          descent.penalty());
+  if (!weights.Any()) return absl::OkStatus();
+  const ConstFieldView grid{descent.trial(), level.grid};
+  INTRAWARP_RETURN_IF_ERROR(
+      AddGridPenalties(ctx, weights.grid, level.unit, grid, descent.done(), descent.gradient(), descent.penalty()));
+  return AddTotalVariation(ctx, weights.total_variation, grid, descent.done(), descent.gradient(), descent.penalty());
 }
 
 struct LevelRun {
@@ -216,7 +225,7 @@ struct LevelRun {
 
 // Optimises from `position`, which the result replaces.
 absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const DescentProblem& problem,
-                                  const PenaltyWeights& weights, Progress progress, float* position) {
+                                  const Weights& weights, Progress progress, float* position) {
   ArenaScope scope(ctx.arena());
   const int64_t n = Elements(level.grid);
   INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
@@ -279,7 +288,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/initial != nullptr));
   const int levels = static_cast<int>(grids.size());
-  const PenaltyWeights weights = Weights(options);
+  const Weights weights = WeightsOf(options);
   result.report.options = WithLevels(task.options, levels);
 
   ArenaScope scope(ctx.arena());
@@ -336,7 +345,8 @@ int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const P
     if (!grids.ok()) return 0;
     for (size_t i = 0; i < grids->size(); ++i) {
       const Geometry& grid = (*grids)[i];
-      const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
+      const int64_t penalties = std::max(GridPenaltyWorkspaceBytes(grid), TotalVariationWorkspaceBytes(grid));
+      const int64_t descent = Descent::Bytes(Elements(grid)) + penalties;
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
       level = std::max(level, FfdEvaluatorBytes(device, *options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
@@ -390,7 +400,8 @@ absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
   }
   for (const auto& [weight, name] :
        {std::pair(options.bending_weight, "bending_weight"), std::pair(options.elasticity_weight, "elasticity_weight"),
-        std::pair(options.jacobian_weight, "jacobian_weight")}) {
+        std::pair(options.jacobian_weight, "jacobian_weight"),
+        std::pair(options.total_variation_weight, "total_variation_weight")}) {
     if (!weight.has_value() || (*weight >= 0 && std::isfinite(*weight))) continue;
     return FieldError(absl::StatusCode::kInvalidArgument, name,
                       absl::StrCat(*weight, ", must be finite and not negative"));

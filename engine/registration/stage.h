@@ -60,6 +60,7 @@ struct FfdOptions {
   static constexpr double DefaultBendingWeight(MetricKind metric);
   static constexpr double kDefaultElasticityWeight = 0;
   static constexpr double kDefaultJacobianWeight = 0.1;
+  static constexpr double kDefaultTotalVariationWeight = 0;
 
   std::optional<MetricKind> metric = std::nullopt;
   std::optional<int> levels = std::nullopt;
@@ -67,10 +68,11 @@ struct FfdOptions {
   // Distance of control points in voxels of the fixed image at the finest level; coarser levels have the same number of
   // their own voxels. A shorter axis has one tile. The default is at most the longest axis of the image.
   std::optional<double> spacing_vox = std::nullopt;
-  // Weights against the metric (grid_penalty.h), finite and not negative.
+  // Weights against the metric (grid_penalty.h, total_variation.h), finite and not negative.
   std::optional<double> bending_weight = std::nullopt;
   std::optional<double> elasticity_weight = std::nullopt;
   std::optional<double> jacobian_weight = std::nullopt;
+  std::optional<double> total_variation_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
 };
 
