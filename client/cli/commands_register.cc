@@ -54,6 +54,7 @@ bool WantsMontage(const ParsedFlags& flags) { return flags.Has("montage") || fla
 
 absl::Status AskForErrors(const ParsedFlags& flags, v1::RegistrationOptions* options) {
   if (flags.Has("error_map") || WantsMontage(flags)) options->mutable_error()->set_map(true);
+  if (flags.Has("missing_tissue")) options->set_find_missing_tissue(true);
   if (!flags.Has("error_at")) return absl::OkStatus();
   const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.String("error_at"));
   if (!points.ok()) return Annotate(points.status(), flags.String("error_at"));
@@ -202,8 +203,23 @@ absl::Status WriteErrorMap(const v1::Report& report, const std::string& out) {
   return Annotate(io::WriteVolumeFile(out, blocks, report.error_map().bound_mm().data()), out);
 }
 
+// 1 at the nodes where tissue is missing, otherwise 0.
+absl::Status WriteMissingTissue(const v1::Report& report, const std::string& out) {
+  const v1::MissingTissue& missing = report.missing_tissue();
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, GeometryFromProto(missing.geometry()));
+  std::vector<float> values(grid.voxels());
+  const std::string& bits = missing.nodes();
+  if (!bits.empty() && bits.size() != (values.size() + 7) / 8) {
+    return absl::InternalError("the server sent a map of missing tissue of another size than it says");
+  }
+  for (size_t i = 0; i < values.size() && !bits.empty(); ++i) {
+    values[i] = static_cast<float>(static_cast<uint8_t>(bits[i / 8]) >> i % 8 & 1);
+  }
+  return Annotate(io::WriteVolumeFile(out, grid, values.data()), out);
+}
+
 // One line a point, in their order; its figures are nan where the images have too little structure to predict the
-// error.
+// error, and where the point has no counterpart.
 absl::Status WriteErrorsAt(const v1::Report& report, const v1::ErrorRequest& asked, const std::string& out) {
   std::string text = "x,y,z,expected_mm,bound_mm,distance_mm\n";
   v1::PointError unknown;
@@ -211,7 +227,8 @@ absl::Status WriteErrorsAt(const v1::Report& report, const v1::ErrorRequest& ask
   unknown.set_bound_mm(NAN);
   unknown.set_distance_mm(NAN);
   for (int i = 0; i < asked.points_size() / 3; ++i) {
-    const v1::PointError& error = i < report.error_at_size() ? report.error_at(i) : unknown;
+    const bool is_known = i < report.error_at_size() && !report.error_at(i).no_correspondence();
+    const v1::PointError& error = is_known ? report.error_at(i) : unknown;
     absl::StrAppendFormat(&text, "%.17g,%.17g,%.17g,%.6g,%.6g,%.6g\n", asked.points(3 * i), asked.points(3 * i + 1),
                           asked.points(3 * i + 2), error.expected_mm(), error.bound_mm(), error.distance_mm());
   }
@@ -239,6 +256,7 @@ void WriteReports(const ParsedFlags& flags, const std::string& method, const Out
   const v1::Report& report = outcome.result.report();
   outputs->Make({"report"}, [&] { return WriteReport(flags, outcome, method); });
   outputs->Make({"error_map"}, [&] { return WriteErrorMap(report, flags.String("error_map")); });
+  outputs->Make({"missing_tissue"}, [&] { return WriteMissingTissue(report, flags.String("missing_tissue")); });
   outputs->Make({"error_out"},
                 [&] { return WriteErrorsAt(report, report.options().error(), flags.String("error_out")); });
 }
@@ -299,6 +317,7 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", ItkSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_map", io::GridSuffixes()));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "missing_tissue", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_out", {".csv"}));
   return CheckOutput(flags, "report");
 }
@@ -348,7 +367,7 @@ absl::Status CheckDetach(const ParsedFlags& flags) {
   }
   if (!flags.Has("detach")) return absl::OkStatus();
   for (const char* output : {"field", "grid", "velocity", "warped", "registration", "dicom_report", "report",
-                             "error_map", "error_out", "montage", "require_ok"}) {
+                             "error_map", "missing_tissue", "error_out", "montage", "require_ok"}) {
     if (flags.Has(output)) {
       return UsageError(absl::InvalidArgumentError(absl::StrCat("--", output, ": --detach does not wait for it")));
     }
@@ -441,6 +460,9 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
            {.name = "error_map",
            .placeholder = "OUT.nii.gz",
            .help = "what 95 % of the errors lie below, mm, block by block; NaN without structure"},
+           {.name = "missing_tissue",
+           .placeholder = "OUT.nii.gz",
+           .help = "1 where tissue has no counterpart, on a grid of its own; implies --find_missing_tissue"},
            {.name = "error_at", .placeholder = "POINTS.csv", .help = "where to predict the error: x,y,z, LPS mm"},
            {.name = "error_out", .placeholder = "OUT.csv", .help = "the errors predicted there"},
            {.name = "montage",

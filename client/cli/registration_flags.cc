@@ -227,6 +227,11 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .placeholder = "W",
        .help = "weight of the penalty on volume that shrinks below a half, of ffd",
        .minimum = 0},
+      {.name = "total_variation_weight",
+       .type = FlagType::kNumber,
+       .placeholder = "W",
+       .help = "weight of the total variation of ffd, which lets tissue slide; default 0",
+       .minimum = 0},
       {.name = "optimizer", .placeholder = "lbfgs|cg", .help = "of ffd; default lbfgs", .choices = {"lbfgs", "cg"}},
       {.name = "fluid_sigma",
        .type = FlagType::kNumber,
@@ -298,6 +303,10 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "keep a deformation that does not bring the tissue nearer, which the affine part replaces otherwise"},
+      {.name = "find_missing_tissue",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "look for tissue that only one image shows, and leave it out"},
       {.name = "error_limit_mm",
        .type = FlagType::kNumber,
        .placeholder = "MM",
@@ -334,6 +343,7 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   }
   if (flags.Has("best_effort")) parsed.options.set_best_effort(true);
   if (flags.Has("keep_deformation")) parsed.options.set_keep_deformation(true);
+  if (flags.Has("find_missing_tissue")) parsed.options.set_find_missing_tissue(true);
   if (flags.Has("error_limit_mm")) parsed.options.set_error_limit_mm(flags.Number("error_limit_mm", 0));
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");

@@ -186,6 +186,13 @@ Json SlicePose(const v1::Report& report) {
           {"observability", Finite(pose.observability())}};
 }
 
+// Null where nobody looked.
+Json MissingTissue(const v1::Report& report) {
+  if (!report.has_missing_tissue()) return nullptr;
+  return {{"volume_mm3", Finite(report.missing_tissue().volume_mm3())},
+          {"fraction", Finite(report.missing_tissue().fraction())}};
+}
+
 Json Starts(const v1::Report& report) {
   Json rows = Json::array();
   for (const v1::StartCandidate& start : report.starts()) {
@@ -326,6 +333,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"reason_details", ReasonDetails(report)},
           {"starts", Starts(report)},
           {"slice_pose", SlicePose(report)},
+          {"missing_tissue", MissingTissue(report)},
           {"same_frame_of_reference",
            report.has_same_frame_of_reference() ? Json(report.same_frame_of_reference()) : Json(nullptr)},
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},

@@ -88,6 +88,8 @@ struct PointError {
   BlockError error;
   // From the point to the block's centre.
   double distance_mm = 0;
+  // The point has no counterpart (missing_tissue.h), so that the error says nothing of it; set by whoever knows.
+  bool is_missing = false;
 };
 // Points are LPS mm. Empty when no block is matched. Time: points times blocks.
 std::vector<PointError> PredictErrorsAt(const ResidualProbe& probe, const std::vector<Vec3d>& points);

@@ -229,6 +229,8 @@ const char* ReviewText(ReviewCause cause) {
       return "partly visible";
     case ReviewCause::kNoGain:
       return "no gain";
+    case ReviewCause::kMissingTissue:
+      return "missing tissue";
   }
   return "";
 }
@@ -363,6 +365,9 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   }
   if (report.slice_observability.value_or(1) < kLeastObservability) {
     reasons.push_back({ReviewCause::kPoseNotObserved, report.slice_observability, kLeastObservability});
+  }
+  if (report.missing_fraction.value_or(0) > kMostMissing) {
+    reasons.push_back({ReviewCause::kMissingTissue, report.missing_fraction, kMostMissing});
   }
   if (report.rejected_gain) {
     const bool is_told_only = agrees && StandsByItself(*report.error) && !report.keeps_rejected;

@@ -89,11 +89,12 @@ enum class ReviewCause {
   kNotCorrelated,
   kPartlyVisible,
   kNoGain,
+  kMissingTissue,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
 // start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown",
 // "pose not observed", "spatially uneven", "bound above the limit", "units differ", "not correlated", "partly visible",
-// "no gain".
+// "no gain", "missing tissue".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -129,6 +130,8 @@ struct QualityReport {
   std::optional<double> mirror_lead;
   // For a slice in a volume (registration/slice_pose.h); absent for other images.
   std::optional<double> slice_observability;
+  // The part of what both images cover that has no counterpart (missing_tissue.h); absent where nobody looked.
+  std::optional<double> missing_fraction;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
   // An estimate was asked for: without `error` there is too little to judge by.
@@ -179,6 +182,8 @@ inline constexpr double kMostBoundLimits = 8;
 inline constexpr double kMostRegionReaches = 1;
 // A deformable stage fits what is not seen, too: with less of the structure in both images, "partly visible".
 inline constexpr double kLeastVisible = 0.65;
+// With more of what both images cover without a counterpart: "missing tissue".
+inline constexpr double kMostMissing = 0.2;
 // Extents of bodies and of parts of them, 15 to 600 mm, differ by less; metres and millimetres by 1000.
 inline constexpr double kMostExtentRatio = 50;
 // A correlation below that, after a stage that takes like intensities, explains not a hundredth of the variance.

@@ -8,26 +8,14 @@
 #include <variant>
 
 #include "engine/base/status_macros.h"
-#include "engine/image/convert.h"
 #include "engine/quality/deformation_gate.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
+#include "engine/registration/mask_levels.h"
 #include "engine/transform/undeformed.h"
 
 namespace intrawarp {
 namespace {
-
-int64_t MaskBytes(const PreparedImage* mask) {
-  return mask == nullptr ? 0 : static_cast<int64_t>(Arena::Rounded(mask->geometry().voxels()));
-}
-
-absl::StatusOr<ConstMaskView> Binarize(const ExecContext& ctx, const PreparedImage* mask) {
-  if (mask == nullptr) return ConstMaskView();
-  MaskView view{nullptr, mask->geometry()};
-  INTRAWARP_ASSIGN_OR_RETURN(view.data, ctx.arena().Allocate<uint8_t>(mask->geometry().voxels()));
-  INTRAWARP_RETURN_IF_ERROR(BinarizeMask(ctx, mask->volume(), view));
-  return ConstMaskView(view);
-}
 
 bool IsFinite(const AffineMap& map) {
   for (const auto& row : map.m) {
@@ -60,11 +48,19 @@ struct Masks {
   ConstMaskView fixed, moving;
 };
 
-absl::StatusOr<Masks> BinarizeMasks(const ExecContext& ctx, const RegistrationInput& in) {
+// Tissue that the result shows to be missing counts no more than what a mask leaves out.
+absl::StatusOr<Masks> MasksOf(const ExecContext& ctx, const RegistrationInput& in, const RegistrationResult& result) {
+  const MissingTissue* missing = result.missing_tissue ? &*result.missing_tissue : in.left_out;
   Masks masks;
-  INTRAWARP_ASSIGN_OR_RETURN(masks.fixed, Binarize(ctx, in.fixed_mask));
-  INTRAWARP_ASSIGN_OR_RETURN(masks.moving, Binarize(ctx, in.moving_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(masks.fixed, BuildMask(ctx, in.fixed->geometry(), in.fixed_mask, missing));
+  INTRAWARP_ASSIGN_OR_RETURN(masks.moving, BuildMask(ctx, in.moving->geometry(), in.moving_mask, nullptr));
   return masks;
+}
+
+int64_t MasksBytes(const RegistrationInput& in) {
+  const bool has_fixed = in.fixed_mask != nullptr || in.find_missing_tissue || in.left_out != nullptr;
+  return (has_fixed ? MaskWorkspaceBytes(in.fixed->geometry()) : 0) +
+         (in.moving_mask != nullptr ? MaskWorkspaceBytes(in.moving->geometry()) : 0);
 }
 
 absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
@@ -117,7 +113,7 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, const As
   if (is_judged && !options.error.map && options.error.points.empty()) return absl::OkStatus();
   PhaseTimer timer(latency, Phase::kAssess);
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
+  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, MasksOf(ctx, in, result));
   const int64_t nodes = is_judged ? kProbeNodes : ProbeNodesOf(options.scrutiny);
   INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe probe, Probe(ctx, in, masks, result.transform, nodes));
   INTRAWARP_RETURN_IF_ERROR(CheckIn(ctx));
@@ -130,6 +126,10 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, const As
   }
   if (options.error.map) report.error_map = MapErrors(probe);
   report.error_at = PredictErrorsAt(probe, options.error.points);
+  for (size_t i = 0; i < report.error_at.size(); ++i) {
+    report.error_at[i].is_missing =
+        result.missing_tissue.has_value() && result.missing_tissue->Contains(options.error.points[i]);
+  }
   return absl::OkStatus();
 }
 
@@ -155,7 +155,7 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationInput& in, const A
                     const RegistrationResult& result, QualityReport& report, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAssess);
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
+  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, MasksOf(ctx, in, result));
   const Transform header_alignment(AffineMap::Identity());
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before, MeasureSimilarity(ctx, *in.fixed, *in.moving, masks.fixed,
                                                                         masks.moving, header_alignment));
@@ -177,6 +177,7 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationInput& in, const A
     report.start_margin = result.starts->margin;
     report.mirror_lead = result.starts->mirror_lead;
   }
+  if (result.missing_tissue) report.missing_fraction = result.missing_tissue->fraction;
   if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
   report.is_deformed = !result.transform.is_affine() && (!report.rejected_gain || report.keeps_rejected);
   const StageReport* last = LastInAnswer(result, report);
@@ -235,7 +236,7 @@ int64_t AssessedWorkspaceBytes(const Device& device, const RegistrationInput& in
   const int64_t measure = static_cast<int64_t>(
       std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
                 InverseConsistencyWorkspaceBytes(fixed), ResidualProbeWorkspaceBytes(fixed)}));
-  const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
+  const int64_t assess = MasksBytes(input) + measure;
   // Within it Register sees images that are through their windows already.
   return std::max(RegistrationWorkspaceBytes(device, input), WindowBytes(input) + assess);
 }

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "engine/image/convert.h"
+#include "engine/image/region.h"
 
 namespace intrawarp {
 namespace cpu {
@@ -26,18 +27,21 @@ absl::Status CountMask(const ExecContext&, ConstMaskView mask, unsigned long lon
 }  // namespace cpu
 
 absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, const char* name,
-                                                       const PreparedImage& image, const PreparedImage* mask) {
+                                                       const PreparedImage& image, const PreparedImage* mask,
+                                                       const MissingTissue* left_out) {
   std::vector<MaskLevel> levels(image.levels().size());
   for (size_t i = 0; i < levels.size(); ++i) levels[i].count = image.levels()[i].volume.geometry.voxels();
-  if (mask == nullptr) return levels;
+  INTRAWARP_ASSIGN_OR_RETURN(levels[0].mask, BuildMask(ctx, image.geometry(), mask, left_out));
+  if (levels[0].mask.data == nullptr) return levels;
   INTRAWARP_ASSIGN_OR_RETURN(auto* counts, ctx.arena().Allocate<unsigned long long>(levels.size()));
   for (size_t i = 0; i < levels.size(); ++i) {
-    const Geometry& grid = image.levels()[i].volume.geometry;
-    INTRAWARP_ASSIGN_OR_RETURN(uint8_t * data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
-    const MaskView out{data, grid};
-    INTRAWARP_RETURN_IF_ERROR(i == 0 ? BinarizeMask(ctx, mask->volume(), out)
-                                     : DownsampleMask(ctx, levels[i - 1].mask, out));
-    levels[i].mask = out;
+    if (i > 0) {
+      const Geometry& grid = image.levels()[i].volume.geometry;
+      INTRAWARP_ASSIGN_OR_RETURN(uint8_t * data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
+      const MaskView out{data, grid};
+      INTRAWARP_RETURN_IF_ERROR(DownsampleMask(ctx, levels[i - 1].mask, out));
+      levels[i].mask = out;
+    }
     INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, CountMask, levels[i].mask, counts + i));
   }
   std::vector<unsigned long long> host(levels.size());
@@ -50,8 +54,29 @@ absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, c
 
 int64_t MaskLevelsWorkspaceBytes(const PreparedImage& image) {
   int64_t bytes = Arena::Rounded(image.levels().size() * sizeof(unsigned long long));
+  bytes += Arena::Rounded(ProbeGrid(image.geometry()).voxels());
   for (const PyramidLevel& level : image.levels()) bytes += Arena::Rounded(level.volume.geometry.voxels());
   return bytes;
+}
+
+absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const PreparedImage* mask,
+                                        const MissingTissue* left_out) {
+  const bool leaves_out = left_out != nullptr && !left_out->nodes.empty();
+  if (mask == nullptr && !leaves_out) return ConstMaskView();
+  MaskView out{nullptr, grid};
+  INTRAWARP_ASSIGN_OR_RETURN(out.data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(mask == nullptr ? ctx.device().Fill(out.data, 1, grid.voxels(), ctx.stream())
+                                            : BinarizeMask(ctx, mask->volume(), out));
+  if (!leaves_out) return ConstMaskView(out);
+  const std::vector<uint8_t>& nodes = left_out->nodes;
+  INTRAWARP_ASSIGN_OR_RETURN(uint8_t * region, ctx.arena().Allocate<uint8_t>(nodes.size()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(region, nodes.data(), nodes.size(), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ClearRegion(ctx, {region, left_out->grid}, out));
+  return ConstMaskView(out);
+}
+
+int64_t MaskWorkspaceBytes(const Geometry& grid) {
+  return Arena::Rounded(grid.voxels()) + Arena::Rounded(ProbeGrid(grid).voxels());
 }
 
 }  // namespace intrawarp

@@ -25,7 +25,7 @@ std::vector<StageOptions> ResolvedStages(const RegistrationInput& input) {
 }
 
 // A rigid stage that takes the workspace of the search of a start.
-StageOptions SearchOptions(MetricKind metric, const Geometry& fixed) {
+StageOptions OptionsOfStart(MetricKind metric, const Geometry& fixed) {
   return Resolved(RigidOptions{.metric = StartMetric(metric)}, fixed);
 }
 
@@ -140,7 +140,7 @@ int64_t StagesWorkspaceBytes(const Device& device, const RegistrationInput& inpu
     bytes = std::max(bytes, MethodOf(stage).workspace_bytes(device, *input.fixed, *input.moving, stage));
   }
   if (IsGivenAStart(input)) return bytes;
-  const StageOptions search = SearchOptions(search_metric, input.fixed->geometry());
+  const StageOptions search = OptionsOfStart(search_metric, input.fixed->geometry());
   return std::max(bytes, MethodOf(search).workspace_bytes(device, *input.fixed, *input.moving, search));
 }
 
@@ -159,40 +159,21 @@ int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input
   return bytes;
 }
 
-}  // namespace
-
-bool IsSliceToVolume(const RegistrationInput& input) {
-  return IsSliceOf(input.fixed->geometry(), input.moving->geometry());
-}
-
-std::vector<StageOptions> AutomaticSliceStages() { return {RigidOptions{.metric = MetricKind::kNmi}}; }
-
-int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
-  int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
-  if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
-  if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
-  return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
-}
-
-int64_t RegistrationResultBytes(const RegistrationInput& input) {
-  return StageResultBytes(input.stages.back(), input.fixed->geometry());
-}
-
-int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed) {
-  const StageOptions resolved = Resolved(stage, fixed);
-  return MethodOf(resolved).result_bytes(fixed, resolved);
-}
-
-absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& as_they_came) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(as_they_came));
+absl::StatusOr<MissingTissue> Search(const ExecContext& ctx, const RegistrationInput& input,
+                                     const Transform& transform) {
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage fixed, PreparedImage::ThroughWindow(ctx, *as_they_came.fixed));
-  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage moving, PreparedImage::ThroughWindow(ctx, *as_they_came.moving));
-  RegistrationInput input = as_they_came;
-  input.fixed = &fixed;
-  input.moving = &moving;
+  ConstMaskView fixed_mask, moving_mask;
+  INTRAWARP_ASSIGN_OR_RETURN(fixed_mask, BuildMask(ctx, input.fixed->geometry(), input.fixed_mask, input.left_out));
+  INTRAWARP_ASSIGN_OR_RETURN(moving_mask, BuildMask(ctx, input.moving->geometry(), input.moving_mask, nullptr));
+  return FindMissingTissue(ctx, *input.fixed, *input.moving, fixed_mask, moving_mask, transform);
+}
+
+// On images that are through their windows.
+absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const RegistrationInput& input) {
+  ArenaScope scope(ctx.arena());
   RegistrationImages images{input.fixed, input.moving, {}, {}};
-  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks, BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks,
+                             BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask, input.left_out));
   INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", images.fixed_masks[0].count));
@@ -214,6 +195,81 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
                                ObserveSlicePose(ctx, pipeline.images, metric, result.transform.affine()));
   }
   return std::move(result);
+}
+
+// The registration whose result shows what is missing: a discrete search, since its coarse grid follows the motion of
+// the tissue and cannot stretch it into a hole.
+RegistrationInput SearchOf(const RegistrationInput& input) {
+  RegistrationInput search = input;
+  search.stages = {SearchOptions{}};
+  search.automatic = false;
+  search.coarse.reset();
+  return search;
+}
+
+// The tissue that is left out is so much wider than what is missing: interpolation and smoothing carry it outwards.
+constexpr double kMarginMm = 3;
+
+absl::StatusOr<RegistrationResult> RegisterAroundMissing(const ExecContext& ctx, const RegistrationInput& input) {
+  std::optional<MissingTissue> missing;
+  absl::StatusOr<RegistrationResult> search = RegisterOnce(ctx, SearchOf(input));
+  if (!search.ok() && !absl::IsFailedPrecondition(search.status())) return search.status();
+  if (search.ok() && search->stop_reason != StopReason::kBudget) {
+    INTRAWARP_ASSIGN_OR_RETURN(missing, Search(ctx, input, search->transform));
+  }
+  search = absl::UnknownError("");
+  const MissingTissue left_out = missing ? Widened(*missing, kMarginMm) : MissingTissue();
+  RegistrationInput around = input;
+  if (!left_out.nodes.empty()) around.left_out = &left_out;
+  INTRAWARP_ASSIGN_OR_RETURN(RegistrationResult result, RegisterOnce(ctx, around));
+  result.missing_tissue = std::move(missing);
+  return result;
+}
+
+// What the search for missing tissue takes.
+int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  const RegistrationInput search = SearchOf(input);
+  int64_t bytes = static_cast<int64_t>(MissingTissueWorkspaceBytes(input.fixed->geometry()));
+  if (input.fixed_mask != nullptr) bytes += MaskWorkspaceBytes(input.fixed->geometry());
+  if (input.moving_mask != nullptr) bytes += MaskWorkspaceBytes(input.moving->geometry());
+  return std::max(bytes, NamedWorkspaceBytes(device, search));
+}
+
+}  // namespace
+
+bool IsSliceToVolume(const RegistrationInput& input) {
+  return IsSliceOf(input.fixed->geometry(), input.moving->geometry());
+}
+
+std::vector<StageOptions> AutomaticSliceStages() { return {RigidOptions{.metric = MetricKind::kNmi}}; }
+
+int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
+  if (input.find_missing_tissue) bytes = std::max(bytes, MissingWorkspaceBytes(device, input));
+  const bool leaves_out = input.find_missing_tissue || input.left_out != nullptr;
+  if (input.fixed_mask != nullptr || leaves_out) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
+  if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
+  return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
+}
+
+int64_t RegistrationResultBytes(const RegistrationInput& input) {
+  return StageResultBytes(input.stages.back(), input.fixed->geometry());
+}
+
+int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed) {
+  const StageOptions resolved = Resolved(stage, fixed);
+  return MethodOf(resolved).result_bytes(fixed, resolved);
+}
+
+absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& as_they_came) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(as_they_came));
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage fixed, PreparedImage::ThroughWindow(ctx, *as_they_came.fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage moving, PreparedImage::ThroughWindow(ctx, *as_they_came.moving));
+  RegistrationInput input = as_they_came;
+  input.fixed = &fixed;
+  input.moving = &moving;
+  return input.find_missing_tissue ? RegisterAroundMissing(ctx, input) : RegisterOnce(ctx, input);
 }
 
 }  // namespace intrawarp

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
+#include "engine/quality/missing_tissue.h"
 #include "engine/registration/choice.h"
 #include "engine/registration/coarse_hook.h"
 #include "engine/registration/slice_pose.h"
@@ -38,6 +39,12 @@ struct RegistrationInput {
   std::optional<CoarseHook> coarse = std::nullopt;
   // Metrics and weights of `stages`, which are AutomaticStages(), are chosen by the images (automatic.h).
   bool automatic = false;
+  // Before the registration, looks for tissue that only one image shows (missing_tissue.h) at the result of a discrete
+  // search (search.h) from the same start, and leaves it out. Where nothing is missing the result is the same, bit for
+  // bit. Not for a slice in a volume.
+  bool find_missing_tissue = false;
+  // Missing nodes of the fixed image's domain, which count in no metric; on a ProbeGrid of the fixed image. Null: none.
+  const MissingTissue* left_out = nullptr;
   // With `automatic`: a deformation that the gate rejects (deformation_gate.h) is the answer all the same. Deformations
   // of named stages are judged by the caller.
   bool keep_deformation = false;
@@ -60,6 +67,9 @@ struct RegistrationResult {
   std::optional<SlicePose> slice_pose;
   // With `automatic`: what was chosen, and why.
   std::optional<Choice> choice;
+  // With find_missing_tissue: what is missing, without the margin that was left out with it. Absent where the search
+  // has no result, or a budget ended it.
+  std::optional<MissingTissue> missing_tissue;
 };
 
 // Whether the images are a slice and a volume. Then every stage is rigid or affine (affine.h), and `automatic` is

@@ -70,16 +70,18 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
 }
 
 int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
-  return RegistrationMemoryBytes(input.stages, input.fixed->geometry());
+  return RegistrationMemoryBytes(input.stages, input.fixed->geometry(), input.find_missing_tissue);
 }
 
-int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed) {
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed,
+                                bool find_missing_tissue) {
   int64_t before = 0, most = 0;
   for (const StageOptions& stage : stages) {
     const int64_t result = StageResultBytes(stage, fixed);
     most = std::max(most, before + result);
     before = result;
   }
+  if (find_missing_tissue) most = std::max(most, StageResultBytes(SearchOptions{}, fixed));
   return most;
 }
 

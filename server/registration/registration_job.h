@@ -72,9 +72,10 @@ struct RegistrationOutcome {
 CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed);
 
 // Device memory of the transforms that RunRegistration makes: at the end of a stage there are two, of which the
-// result remains.
+// result remains; with find_missing_tissue, before them, the result of the search.
 int64_t RegistrationMemoryBytes(const RegistrationInput& input);
-int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed);
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed,
+                                bool find_missing_tissue);
 
 // Workspace of RunRegistration.
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);

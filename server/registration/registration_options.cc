@@ -126,6 +126,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   }
   plan.best_effort = options.best_effort();
   plan.keep_deformation = options.keep_deformation();
+  plan.find_missing_tissue = options.find_missing_tissue();
   if (options.has_error_limit_mm()) {
     // Written so that NaN fails.
     if (!(options.error_limit_mm() > 0 && options.error_limit_mm() <= kMaxErrorLimitMm)) {
@@ -143,7 +144,7 @@ std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const
   const v1::RegistrationOptions& asked = plan.asked;
   std::string kind =
       absl::StrCat(work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
-                   asked.moving_mask().empty() ? "" : "+moving_mask");
+                   asked.moving_mask().empty() ? "" : "+moving_mask", plan.find_missing_tissue ? "+missing" : "");
   if (field) absl::StrAppend(&kind, "+field", static_cast<int>(field->form));
   if (plan.automatic) absl::StrAppend(&kind, "/auto");
   for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
@@ -176,6 +177,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   input.stages = is_chosen_slice ? AutomaticSliceStages() : plan.stages;
   input.automatic = plan.automatic && !is_chosen_slice;
   input.keep_deformation = plan.keep_deformation;
+  input.find_missing_tissue = plan.find_missing_tissue;
   input.initial = plan.initial;
   if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;

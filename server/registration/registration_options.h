@@ -48,6 +48,7 @@ struct RegistrationPlan {
   bool best_effort = false;
   // A deformation that the gate rejects is the answer all the same.
   bool keep_deformation = false;
+  bool find_missing_tissue = false;
   double error_limit_mm = kDefaultErrorLimitMm;
   ErrorOutput error;
 };

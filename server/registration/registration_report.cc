@@ -91,6 +91,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_PARTLY_VISIBLE;
     case ReviewCause::kNoGain:
       return v1::VERDICT_CAUSE_NO_GAIN;
+    case ReviewCause::kMissingTissue:
+      return v1::VERDICT_CAUSE_MISSING_TISSUE;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -143,6 +145,7 @@ void AddError(const QualityReport& from, v1::Report* to) {
     at->set_expected_mm(error.error.expected_mm);
     at->set_bound_mm(error.error.bound_mm);
     at->set_distance_mm(error.distance_mm);
+    at->set_no_correspondence(error.is_missing);
   }
 }
 
@@ -163,6 +166,19 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
   AddError(from, to);
   to->set_verdict(NeedsReview(from.review_reasons) ? v1::VERDICT_REVIEW : v1::VERDICT_OK);
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
+}
+
+v1::MissingTissue ToProto(const MissingTissue& from) {
+  v1::MissingTissue to;
+  *to.mutable_geometry() = GeometryToProto(from.grid);
+  std::string bits((from.nodes.size() + 7) / 8, '\0');
+  for (size_t i = 0; i < from.nodes.size(); ++i) {
+    if (from.nodes[i] != 0) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << i % 8);
+  }
+  to.set_nodes(std::move(bits));
+  to.set_volume_mm3(from.volume_mm3);
+  to.set_fraction(from.fraction);
+  return to;
 }
 
 v1::StartKind ToProto(StartKind kind) {
@@ -288,6 +304,7 @@ v1::RegistrationOptions ResolvedOptions(const RegistrationPlan& plan, const std:
   v1::RegistrationOptions resolved = plan.asked;
   resolved.set_best_effort(plan.best_effort);
   resolved.set_keep_deformation(plan.keep_deformation);
+  resolved.set_find_missing_tissue(plan.find_missing_tissue);
   resolved.set_error_limit_mm(plan.error_limit_mm);
   resolved.clear_stages();
   for (const StageReport& stage : stages) *resolved.add_stages() = StageToProto(stage.options);
@@ -307,6 +324,7 @@ v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, c
   AddQuality(outcome.quality, &report);
   if (outcome.result.choice) *report.mutable_choice() = ToProto(*outcome.result.choice);
   if (outcome.result.starts) AddStarts(*outcome.result.starts, &report);
+  if (outcome.result.missing_tissue) *report.mutable_missing_tissue() = ToProto(*outcome.result.missing_tissue);
   if (outcome.result.slice_pose) AddSlicePose(*outcome.result.slice_pose, &report);
   *report.mutable_latency() = LatencyToProto(latency);
   return report;

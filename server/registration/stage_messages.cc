@@ -105,6 +105,7 @@ absl::StatusOr<StageOptions> FfdFromProto(const v1::FfdStage& from) {
   if (from.has_bending_weight()) to.bending_weight = from.bending_weight();
   if (from.has_elasticity_weight()) to.elasticity_weight = from.elasticity_weight();
   if (from.has_jacobian_weight()) to.jacobian_weight = from.jacobian_weight();
+  if (from.has_total_variation_weight()) to.total_variation_weight = from.total_variation_weight();
   INTRAWARP_ASSIGN_OR_RETURN(to.optimizer, OptimizerFromProto(from.optimizer()));
   return to;
 }
@@ -145,6 +146,7 @@ struct ToMessage {
     if (from.bending_weight) to.set_bending_weight(*from.bending_weight);
     if (from.elasticity_weight) to.set_elasticity_weight(*from.elasticity_weight);
     if (from.jacobian_weight) to.set_jacobian_weight(*from.jacobian_weight);
+    if (from.total_variation_weight) to.set_total_variation_weight(*from.total_variation_weight);
     to.set_optimizer(OptimizerToProto(from.optimizer));
   }
   void operator()(const LogDemonsOptions& from) const {

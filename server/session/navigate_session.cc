@@ -56,7 +56,8 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
 }  // namespace
 
 Amounts ResultRoom(const SessionSetup& setup) {
-  const int64_t computing = RegistrationMemoryBytes(setup.plan.stages, ExpectedFixed(setup));
+  const int64_t computing =
+      RegistrationMemoryBytes(setup.plan.stages, ExpectedFixed(setup), setup.plan.find_missing_tissue);
   const int64_t each = StageResultBytes(setup.plan.stages.back(), ExpectedFixed(setup));
   const int others = setup.max_pending + 1 + (setup.is_kept ? 1 : 0);
   return {.resident_bytes = computing + others * each, .transforms = 1 + others};

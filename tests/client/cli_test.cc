@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -341,6 +342,18 @@ TEST_F(CliTest, RegisterWritesThePredictedError) {
   EXPECT_EQ(lines[0], "x,y,z,expected_mm,bound_mm,distance_mm");
   for (size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(std::count(lines[i].begin(), lines[i].end(), ','), 5);
   EXPECT_THAT(lines[1], Not(HasSubstr("nan")));
+}
+
+TEST_F(CliTest, RegisterWritesWhereTissueIsMissing) {
+  Succeed(Register({"--method=affine", "--missing_tissue=" + Out("missing.nii.gz"), "--report=" + Out("report.json")}));
+  const auto map = io::ReadNifti(Out("missing.nii.gz"));
+  ASSERT_TRUE(map.ok()) << map.status();
+  const std::vector<float> nodes = io::ToFloat(*map);
+  const double missing = std::accumulate(nodes.begin(), nodes.end(), 0.0);
+  EXPECT_TRUE(std::all_of(nodes.begin(), nodes.end(), [](float node) { return node == 0 || node == 1; }));
+  const auto report = ReadJson(Out("report.json"));
+  EXPECT_EQ(report["missing_tissue"]["volume_mm3"] == 0, missing == 0);
+  EXPECT_EQ(report["options"]["find_missing_tissue"], true);
 }
 
 TEST_F(CliTest, TheReportHasTheNamesOfTheContract) {

@@ -87,6 +87,13 @@ TEST(RegistrationFlagsTest, DeformationsAreKeptOnDemand) {
   }
 }
 
+TEST(RegistrationFlagsTest, MissingTissueIsLookedForOnDemand) {
+  EXPECT_FALSE(Parse({"--method=affine,ffd"})->options.find_missing_tissue());
+  for (const char* method : {"--method=affine,log-demons", "--method=auto"}) {
+    EXPECT_TRUE(Parse({method, "--find_missing_tissue"})->options.find_missing_tissue());
+  }
+}
+
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
   const auto parsed = Parse({"--method=rigid,affine", "--levels=3", "--iterations=20"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();

@@ -361,11 +361,13 @@ TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
       stage.mutable_ffd()->set_bending_weight(0.01);
       stage.mutable_ffd()->set_elasticity_weight(0.01);
       stage.mutable_ffd()->set_jacobian_weight(0.02);
+      stage.mutable_ffd()->set_total_variation_weight(0.03);
       const RegisterAnswer answer = Register(request), again = Register(request);
 
       ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
       const v1::Report& report = answer.result->report();
       EXPECT_EQ(MetricOf(report.options().stages(1)), metric);
+      EXPECT_EQ(report.options().stages(1).ffd().total_variation_weight(), 0.03);
       const v1::LevelReport& finest = report.stages(1).levels(report.stages(1).levels_size() - 1);
       EXPECT_LT(finest.value_after(), finest.value_before());
       const auto first = GetControlPoints(Id(answer.result->transform()));
@@ -395,6 +397,8 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
         1, [&](v1::Stage& s) { s.mutable_ffd()->set_elasticity_weight(weight); }, "elasticity_weight");
     expect(
         1, [&](v1::Stage& s) { s.mutable_ffd()->set_jacobian_weight(weight); }, "jacobian_weight");
+    expect(
+        1, [&](v1::Stage& s) { s.mutable_ffd()->set_total_variation_weight(weight); }, "total_variation_weight");
   }
   const auto unknown = [&](const std::function<void(v1::FfdStage&)>& change, const std::string& field) {
     v1::RegisterRequest request = Request();

@@ -260,6 +260,7 @@ class Calls(Core):
             error_map=arguments["error_map"],
             error_at=arguments["error_at"],
             keep_deformation=arguments["keep_deformation"],
+            find_missing_tissue=arguments["find_missing_tissue"],
         )
         request = v1.RegisterRequest(
             fixed=names[0],
@@ -701,6 +702,7 @@ class Calls(Core):
                     error_map=arguments["error_map"],
                     error_at=arguments["error_at"],
                     keep_deformation=arguments["keep_deformation"],
+                    find_missing_tissue=arguments["find_missing_tissue"],
                 )
             )
             return made

@@ -170,6 +170,7 @@ def registration_options(
     error_map: bool = False,
     error_at: Any = None,
     keep_deformation: Optional[bool] = None,
+    find_missing_tissue: Optional[bool] = None,
 ) -> v1.RegistrationOptions:
     """`initial`: "transforms/ID", or a 4 x 4 matrix."""
     options = v1.RegistrationOptions(stages=stages, fixed_mask=fixed_mask, moving_mask=moving_mask)
@@ -185,6 +186,8 @@ def registration_options(
         options.error_limit_mm = float(error_limit_mm)
     if keep_deformation is not None:
         options.keep_deformation = bool(keep_deformation)
+    if find_missing_tissue is not None:
+        options.find_missing_tissue = bool(find_missing_tissue)
     if error_map:
         options.error.map = True
     if error_at is not None:

@@ -256,6 +256,7 @@ class Server:
         error_map: bool = True,
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
+        find_missing_tissue: Optional[bool] = None,
         field: Optional[str] = None,
         id: str = "",
         request_id: str = "",
@@ -282,6 +283,7 @@ class Server:
             error_map: the predicted error block by block is wanted (Result.error_map).
             error_at: (N, 3) points of the fixed image, LPS mm, where the error is predicted (report.proto.error_at).
             keep_deformation: a deformation that the gate would undo is the answer all the same.
+            find_missing_tissue: looks for tissue that only one image shows, and leaves it out (Report.missing_tissue).
             field: the field is wanted with the answer, in this encoding; None: Result.field() fetches it.
             id: the wanted id of the transform. request_id: a repeated request with the same id gets the first one's
                 result.
@@ -309,6 +311,7 @@ class Server:
             "error_map": error_map,
             "error_at": error_at,
             "keep_deformation": keep_deformation,
+            "find_missing_tissue": find_missing_tissue,
             "field": field,
             "id": id,
             "request_id": request_id,
@@ -331,6 +334,7 @@ class Server:
         error_map: bool = True,
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
+        find_missing_tissue: Optional[bool] = None,
         id: str = "",
         request_id: str = "",
         ttl: Optional[float] = None,
@@ -352,6 +356,7 @@ class Server:
             "error_map": error_map,
             "error_at": error_at,
             "keep_deformation": keep_deformation,
+            "find_missing_tissue": find_missing_tissue,
             "id": id,
             "request_id": request_id,
             "ttl": ttl,
@@ -390,6 +395,7 @@ class Server:
         error_map: bool = False,
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
+        find_missing_tissue: Optional[bool] = None,
         timeout: Optional[float] = None,
         cancel: Optional[Cancellation] = None,
         **stage_options: Any,
@@ -453,6 +459,7 @@ class Server:
             "error_map": error_map,
             "error_at": error_at,
             "keep_deformation": keep_deformation,
+            "find_missing_tissue": find_missing_tissue,
             "timeout": timeout,
         }
         return Opening(self._core.open_session(fixed, moving, arguments, cancel))

@@ -61,6 +61,20 @@ class ErrorMap:
         self.bound = _map_image(message.bound_mm, geometry)
 
 
+def _missing_image(message: v1.MissingTissue) -> Image:
+    try:
+        geometry = Geometry.from_proto(message.geometry)
+    except GeometryError as error:
+        raise InternalError(f"the server sent a map of missing tissue whose grid is not one: {error.message}") from None
+    nodes = np.zeros(geometry.voxels, dtype=np.uint8)
+    if message.nodes:
+        bits = np.unpackbits(np.frombuffer(message.nodes, dtype=np.uint8), bitorder="little")
+        if len(bits) < geometry.voxels or len(bits) >= geometry.voxels + 8:
+            raise InternalError("the server sent a map of missing tissue with nodes missing")
+        nodes[:] = bits[: geometry.voxels]
+    return Image(nodes.reshape(geometry.size_zyx), axes="zyx", geometry=geometry)
+
+
 def _map_image(values: Any, geometry: Geometry) -> Image:
     return Image(np.array(values, dtype=np.float32).reshape(geometry.size_zyx), axes="zyx", geometry=geometry)
 
@@ -102,6 +116,12 @@ class Report:
     def error_map(self) -> Optional[ErrorMap]:
         """None where no map was asked for, or the error is unknown."""
         return ErrorMap(self.proto.error_map) if self.proto.HasField("error_map") else None
+
+    @property
+    def missing_tissue(self) -> Optional[Image]:
+        """1 where tissue has no counterpart, otherwise 0, on a grid of its own over the fixed image's domain; None where
+        nobody looked (find_missing_tissue)."""
+        return _missing_image(self.proto.missing_tissue) if self.proto.HasField("missing_tissue") else None
 
     @property
     def stop_reason(self) -> str:

@@ -457,6 +457,7 @@ class VerdictCause(Enum):
     VERDICT_CAUSE_NO_GAIN: int
     VERDICT_CAUSE_NOT_CORRELATED: int
     VERDICT_CAUSE_PARTLY_VISIBLE: int
+    VERDICT_CAUSE_MISSING_TISSUE: int
 
 VERDICT_CAUSE_UNSPECIFIED: int
 VERDICT_CAUSE_WORSE_THAN_START: int
@@ -478,6 +479,7 @@ VERDICT_CAUSE_UNITS_DIFFER: int
 VERDICT_CAUSE_NO_GAIN: int
 VERDICT_CAUSE_NOT_CORRELATED: int
 VERDICT_CAUSE_PARTLY_VISIBLE: int
+VERDICT_CAUSE_MISSING_TISSUE: int
 
 class StartKind(Enum):
     START_KIND_UNSPECIFIED: int
@@ -559,7 +561,8 @@ class FfdStage(Message):
     elasticity_weight: float
     jacobian_weight: float
     optimizer: int
-    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., spacing_vox: Optional[float] = ..., bending_weight: Optional[float] = ..., elasticity_weight: Optional[float] = ..., jacobian_weight: Optional[float] = ..., optimizer: Optional[int] = ...) -> None: ...
+    total_variation_weight: float
+    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., spacing_vox: Optional[float] = ..., bending_weight: Optional[float] = ..., elasticity_weight: Optional[float] = ..., jacobian_weight: Optional[float] = ..., optimizer: Optional[int] = ..., total_variation_weight: Optional[float] = ...) -> None: ...
 
 class LogDemonsStage(Message):
     metric: int
@@ -603,7 +606,8 @@ class RegistrationOptions(Message):
     error_limit_mm: float
     error: ErrorRequest
     keep_deformation: bool
-    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ...) -> None: ...
+    find_missing_tissue: bool
+    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ..., find_missing_tissue: Optional[bool] = ...) -> None: ...
 
 class RegisterRequest(Message):
     fixed: str
@@ -687,11 +691,19 @@ class ErrorMap(Message):
     bound_mm: Repeated[float]
     def __init__(self, *, geometry: Optional[Geometry] = ..., expected_mm: Optional[Iterable[float]] = ..., bound_mm: Optional[Iterable[float]] = ...) -> None: ...
 
+class MissingTissue(Message):
+    geometry: Geometry
+    nodes: bytes
+    volume_mm3: float
+    fraction: float
+    def __init__(self, *, geometry: Optional[Geometry] = ..., nodes: Optional[bytes] = ..., volume_mm3: Optional[float] = ..., fraction: Optional[float] = ...) -> None: ...
+
 class PointError(Message):
     expected_mm: float
     bound_mm: float
     distance_mm: float
-    def __init__(self, *, expected_mm: Optional[float] = ..., bound_mm: Optional[float] = ..., distance_mm: Optional[float] = ...) -> None: ...
+    no_correspondence: bool
+    def __init__(self, *, expected_mm: Optional[float] = ..., bound_mm: Optional[float] = ..., distance_mm: Optional[float] = ..., no_correspondence: Optional[bool] = ...) -> None: ...
 
 class VerdictReason(Message):
     cause: int
@@ -769,7 +781,8 @@ class Report(Message):
     slice_pose: SlicePose
     same_frame_of_reference: bool
     provenance: ReportProvenance
-    def __init__(self, *, device: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., stop_reason: Optional[int] = ..., stages: Optional[Iterable[StageReport]] = ..., affine: Optional[AffineMap] = ..., before: Optional[Similarity] = ..., after: Optional[Similarity] = ..., overlap: Optional[float] = ..., jacobian: Optional[JacobianReport] = ..., inverse_consistency: Optional[InverseConsistency] = ..., verdict: Optional[int] = ..., reasons: Optional[Iterable[VerdictReason]] = ..., latency: Optional[LatencyBreakdown] = ..., affine_shape: Optional[AffineShape] = ..., starts: Optional[Iterable[StartCandidate]] = ..., start_margin: Optional[float] = ..., choice: Optional[Choice] = ..., error: Optional[ErrorEstimate] = ..., error_map: Optional[ErrorMap] = ..., error_at: Optional[Iterable[PointError]] = ..., slice_pose: Optional[SlicePose] = ..., same_frame_of_reference: Optional[bool] = ..., provenance: Optional[ReportProvenance] = ...) -> None: ...
+    missing_tissue: MissingTissue
+    def __init__(self, *, device: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., stop_reason: Optional[int] = ..., stages: Optional[Iterable[StageReport]] = ..., affine: Optional[AffineMap] = ..., before: Optional[Similarity] = ..., after: Optional[Similarity] = ..., overlap: Optional[float] = ..., jacobian: Optional[JacobianReport] = ..., inverse_consistency: Optional[InverseConsistency] = ..., verdict: Optional[int] = ..., reasons: Optional[Iterable[VerdictReason]] = ..., latency: Optional[LatencyBreakdown] = ..., affine_shape: Optional[AffineShape] = ..., starts: Optional[Iterable[StartCandidate]] = ..., start_margin: Optional[float] = ..., choice: Optional[Choice] = ..., error: Optional[ErrorEstimate] = ..., error_map: Optional[ErrorMap] = ..., error_at: Optional[Iterable[PointError]] = ..., slice_pose: Optional[SlicePose] = ..., same_frame_of_reference: Optional[bool] = ..., provenance: Optional[ReportProvenance] = ..., missing_tissue: Optional[MissingTissue] = ...) -> None: ...
 
 class ReportProvenance(Message):
     server_version: str
