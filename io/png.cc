@@ -32,11 +32,16 @@ cairo_status_t Append(void* text, const unsigned char* data, unsigned length) {
 
 }  // namespace
 
-absl::Status WritePng(const std::string& path, const Picture& picture) {
+absl::StatusOr<std::string> EncodePng(const Picture& picture) {
   INTRAWARP_RETURN_IF_ERROR(Validate(picture));
   const Surface surface = SurfaceOf(picture);
   std::string bytes;
   INTRAWARP_RETURN_IF_ERROR(CairoStatus(cairo_surface_write_to_png_stream(surface.get(), Append, &bytes)));
+  return bytes;
+}
+
+absl::Status WritePng(const std::string& path, const Picture& picture) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string bytes, EncodePng(picture));
   return WriteSmallFile(path, bytes);
 }
 

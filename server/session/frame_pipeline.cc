@@ -51,11 +51,6 @@ FrameFate FateOf(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ? FrameFate::kMissed : FrameFate::kFailed;
 }
 
-// After which an answer is late: the frame's deadline, otherwise the budget.
-std::optional<nanoseconds> Limit(const NavigateFrame& frame, const SessionSetup& setup) {
-  return frame.deadline ? std::make_optional<nanoseconds>(*frame.deadline) : setup.plan.budget;
-}
-
 }  // namespace
 
 FramePipeline::FramePipeline(DeviceContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
@@ -246,6 +241,7 @@ void FramePipeline::Supersede(int64_t by) {
 void FramePipeline::MakeLight(NavigateFrame& frame, absl::Status status) {
   frame.status = std::move(status);
   frame.memory.reset();
+  frame.shown_pixels.reset();
   frame.extra.reset();
   if (!std::exchange(frame.is_light, true)) ++light_;
 }
@@ -339,6 +335,8 @@ absl::Status FramePipeline::Explain(const NavigateFrame& frame, const absl::Stat
 
 absl::Status FramePipeline::RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
   const std::shared_ptr<const GoodResult> start = session_->start();
+  // Memory beyond the session's own is not lent: it is given back with the job.
+  if (session_->tap() != nullptr && frame.extra == nullptr) frame.shown_pixels = session_->LendPixels(frame.memory);
   FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, {}, {}};
   if (session_->setup().field) hooks.field = MakeFieldOutput(frame.number, /*coarse=*/false);
   if (session_->setup().coarse_field) hooks.coarse_field = MakeFieldOutput(frame.number, /*coarse=*/true);
@@ -453,9 +451,12 @@ v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds
 
 absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate) {
   const SessionSetup& setup = session_->setup();
-  const std::optional<nanoseconds> limit = Limit(frame, setup);
+  const std::optional<nanoseconds> limit = LimitOf(frame, setup);
   const bool is_late = limit && frame.latency.total() > *limit;
   if (is_late && frame.deadline && setup.late_frames == LateFrames::kDrop) return DeadlineMissed(frame, "was answered");
+  // The client did not ask for the map that the tap has.
+  std::optional<ErrorMap> map = frame.outcome.quality.error_map;
+  if (!setup.plan.error.map) frame.outcome.quality.error_map.reset();
   v1::Report& report = *result.mutable_report();
   report = MakeReport(context_.device.name(), setup.plan, frame.outcome, frame.latency);
   const StoredVolume* const resident = setup.resident.get();
@@ -467,7 +468,18 @@ absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& re
     *fate = FrameFate::kLate;
   }
   INTRAWARP_ASSIGN_OR_RETURN(*result.mutable_transform(), session_->Keep(frame.outcome, report));
+  if (frame.shown_pixels != nullptr) Show(frame, report, *fate, std::move(map));
   return absl::OkStatus();
+}
+
+void FramePipeline::Show(NavigateFrame& frame, const v1::Report& report, FrameFate fate,
+                         std::optional<ErrorMap> map) const {
+  const std::shared_ptr<FrameTap> tap = session_->tap();
+  std::shared_ptr<const PinnedBuffer> pixels = std::move(frame.shown_pixels);
+  if (tap == nullptr) return;
+  tap->Take({frame.number, frame.begin, frame.geometry, frame.pixel_type, frame.rescale, std::move(pixels),
+             frame.outcome.reservation, frame.outcome.result.transform, std::move(map), report, fate,
+             frame.latency.total(), LimitOf(frame, session_->setup())});
 }
 
 void FramePipeline::Stop() {

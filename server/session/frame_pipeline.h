@@ -136,6 +136,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   bool stopped() const;
 
   // By the writer.
+  void Show(NavigateFrame& frame, const v1::Report& report, FrameFate fate, std::optional<ErrorMap> map) const;
   absl::Status FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate);
 
   DeviceContext& context_;

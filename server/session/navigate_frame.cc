@@ -118,6 +118,10 @@ absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& 
   return Within("frame", ParseHeader(context, setup, header, frame));
 }
 
+std::optional<std::chrono::nanoseconds> LimitOf(const NavigateFrame& frame, const SessionSetup& setup) {
+  return frame.deadline ? std::make_optional<std::chrono::nanoseconds>(*frame.deadline) : setup.plan.budget;
+}
+
 int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
   const int64_t upload =
       device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(frame.total_bytes)) : 0;
@@ -156,6 +160,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   task.best_effort = setup.plan.best_effort;
   task.error_limit_mm = setup.plan.error_limit_mm;
   task.error = setup.plan.error;
+  if (frame.shown_pixels != nullptr) task.error.map = true;
   task.field = hooks.field;
   task.coarse_field = hooks.coarse_field;
   if (task.coarse_field) task.input.coarse = CoarseFieldHook(ctx.device(), task.input.fixed->geometry());

@@ -68,6 +68,8 @@ struct NavigateFrame {
   // What is wrong with it, or the outcome.
   absl::Status status;
   RegistrationOutcome outcome;
+  // The pixels for the session's tap (NavigateSession::LendPixels), from when its job begins; null: it has no tap.
+  std::shared_ptr<const PinnedBuffer> shown_pixels;
   // The outcome serves the next frame as a start: it is no worse than its own, and one that the engine takes.
   bool is_good_start = false;
   // Its job did all of its work; the job's alone.
@@ -79,6 +81,9 @@ struct NavigateFrame {
 // within "frame": they are about sanity, the limits, and the size that the session expects.
 absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
                               NavigateFrame& frame);
+
+// After which an answer is late: the frame's deadline, otherwise the session's budget; nullopt: neither.
+std::optional<std::chrono::nanoseconds> LimitOf(const NavigateFrame& frame, const SessionSetup& setup);
 
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
 int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);

@@ -96,7 +96,9 @@ NavigateSession::State NavigateSession::state() const {
 }
 
 absl::Status NavigateSession::Reserve() {
+  // A tap has buffers of its own, so that a frame never lacks one that is looked at.
   const int count = setup_.max_pending + 1;
+  const int frames = count + (context_.sessions.has_taps() ? kLentBuffers : 0);
   const int64_t frame_bytes = setup_.expected.bytes;
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t field_bytes, ExpectedFieldBytes(setup_));
   Claim claim;
@@ -108,9 +110,9 @@ absl::Status NavigateSession::Reserve() {
   claim.resident_bytes = room.resident_bytes;
   claim.transforms = room.transforms;
   const int fields = field_bytes == 0 ? 0 : count * (setup_.coarse_field ? 2 : 1);
-  claim.pinned_bytes = count * PinnedClaim(frame_bytes) + fields * PinnedClaim(field_bytes);
+  claim.pinned_bytes = frames * PinnedClaim(frame_bytes) + fields * PinnedClaim(field_bytes);
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context_, claim, Share::kSession));
-  INTRAWARP_RETURN_IF_ERROR(frame_buffers_.Lease(context_, grant, count, frame_bytes));
+  INTRAWARP_RETURN_IF_ERROR(frame_buffers_.Lease(context_, grant, frames, frame_bytes));
   if (fields > 0) INTRAWARP_RETURN_IF_ERROR(field_buffers_.Lease(context_, grant, fields, field_bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kClosed) return absl::CancelledError("the session was closed");
@@ -249,10 +251,12 @@ void NavigateSession::Free() {
   frame_buffers_.Release();
   field_buffers_.Release();
   std::shared_ptr<const GoodResult> start;  // freed after the lock
+  std::shared_ptr<FrameTap> tap;
   Grant grant;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     start = std::move(start_);
+    tap = std::move(tap_);
     grant = std::move(grant_);
     if (room_ != nullptr) room_->Close();
     room_.reset();
@@ -275,6 +279,33 @@ absl::StatusOr<std::shared_ptr<char>> NavigateSession::TakeFieldBuffer(int64_t b
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> lease,
                              LeasePinned(context_, bytes, owner(), Share::kSession));
   return BytesOf(std::move(lease));
+}
+
+void NavigateSession::set_tap(std::shared_ptr<FrameTap> tap) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  tap_.swap(tap);  // the one before goes after the lock
+}
+
+std::shared_ptr<FrameTap> NavigateSession::tap() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return tap_;
+}
+
+std::shared_ptr<const PinnedBuffer> NavigateSession::LendPixels(std::shared_ptr<PinnedBuffer> pixels) {
+  if (lent_->fetch_add(1) >= kLentBuffers) {
+    lent_->fetch_sub(1);
+    return nullptr;
+  }
+  const PinnedBuffer* const buffer = pixels.get();
+  return {buffer, [pixels = std::move(pixels), lent = lent_](const PinnedBuffer*) mutable {
+            pixels.reset();
+            lent->fetch_sub(1);
+          }};
+}
+
+std::vector<AnsweredFrame> NavigateSession::AnsweredSince(int64_t sequence) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return history_.Since(sequence);
 }
 
 absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t bytes) {
@@ -335,6 +366,8 @@ void NavigateSession::FrameAnswered(int64_t carrier, const NavigateFrame& frame,
   {
     std::lock_guard<std::mutex> lock(mutex_);
     statistics_.Ended(fate, frame.latency);
+    history_.Add({0, frame.number, context_.seams.steady_now(), frame.latency, LimitOf(frame, setup_), fate,
+                  frame.status.ok() && NeedsReview(frame.outcome.quality.review_reasons)});
     if (!IsCarriedBy(carrier)) return;
     // A number that did not grow was answered with an error.
     last_frame_number_ = std::max(last_frame_number_.value_or(frame.number), frame.number);

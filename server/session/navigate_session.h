@@ -13,6 +13,7 @@
 #ifndef INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
 #define INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,8 @@
 #include "server/placement/replication.h"
 #include "server/registration/kept_results.h"
 #include "server/session/frame_buffers.h"
+#include "server/session/frame_history.h"
+#include "server/session/frame_tap.h"
 #include "server/session/navigate_frame.h"
 #include "server/session/session_keeper.h"
 #include "server/session/session_setup.h"
@@ -121,6 +124,14 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   std::shared_ptr<PinnedBuffer> TakeFrameBuffer(int64_t bytes) { return frame_buffers_.Take(bytes); }
   // A buffer of the session's for a field, or, for a size or number beyond those, a lease from the pool.
   absl::StatusOr<std::shared_ptr<char>> TakeFieldBuffer(int64_t bytes);
+  // Who takes the frames from now on; null: nobody.
+  void set_tap(std::shared_ptr<FrameTap> tap);
+  std::shared_ptr<FrameTap> tap() const;
+  // A buffer of the session's for its tap, which keeps the buffer until it lets go; null while kLentBuffers are lent.
+  std::shared_ptr<const PinnedBuffer> LendPixels(std::shared_ptr<PinnedBuffer> pixels);
+  // How the last frames ended, as FrameHistory::Since.
+  std::vector<AnsweredFrame> AnsweredSince(int64_t sequence) const;
+
   // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the
   // session has taken.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);
@@ -179,6 +190,10 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   Grant grant_;                      // a place, and workspace for a frame
   std::shared_ptr<GrantPool> room_;  // for results; null before Reserve and when closed
   SessionStatistics statistics_;
+  FrameHistory history_;
+  std::shared_ptr<FrameTap> tap_;
+  // Outlives the session with the last buffer.
+  const std::shared_ptr<std::atomic<int>> lent_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace intrawarp::server

@@ -72,6 +72,10 @@ class SessionStore {
   int64_t size() const;
   SessionCounts counts() const;
 
+  // Whether sessions may have taps, for which they take buffers. Set before the first call.
+  void set_has_taps(bool has) { has_taps_ = has; }
+  bool has_taps() const { return has_taps_; }
+
   // The memory that streams may share with their clients; null: none. Set before the first call.
   void set_shared_memory(SharedMemory* memory) { shared_memory_ = memory; }
   SharedMemory* shared_memory() const { return shared_memory_; }
@@ -88,6 +92,7 @@ class SessionStore {
 
   const std::function<void(int, bool)> any_open_;
   SharedMemory* shared_memory_ = nullptr;
+  bool has_taps_ = false;
   // Held while a session is placed and becomes visible to the next one's placement.
   std::mutex placing_;
   mutable std::mutex mutex_;

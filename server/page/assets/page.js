@@ -361,7 +361,7 @@ async function requestPlanes(canvas) {
     try {
       const shown = await Promise.all(kPlanes.map(async (plane, i) => createImageBitmap(await stream.blob(
         `api/sessions/${encodeURIComponent(id)}/planes.png?plane=${plane.name}&mode=${kModes[look.mode].name}&x=${x}&y=${y}&z=${z}` +
-        `&width=${Math.min(at[i].width, 1024)}`, stop.signal))));
+        `&width=${Math.min(at[i].width, 512)}`, stop.signal))));
       const context = canvas.getContext('2d');
       context.clearRect(0, 0, canvas.width, canvas.height);
       shown.forEach((bitmap, i) => context.drawImage(bitmap, at[i].x, at[i].y, at[i].width, at[i].height));
