@@ -138,6 +138,8 @@ auto& PartOf(Options& options) {
     return options.message_limits;
   } else if constexpr (std::is_same_v<Part, SharedMemoryOptions>) {
     return options.shared_memory;
+  } else if constexpr (std::is_same_v<Part, PageOptions>) {
+    return options.page;
   } else if constexpr (std::is_same_v<Part, NodeOptions>) {
     return options.dicom;
   } else if constexpr (std::is_same_v<Part, WatchdogOptions>) {
@@ -218,6 +220,10 @@ FlagSection AddressFlags() {
            {"http", "HOST:PORT", "127.0.0.1:9464",
             "where /metrics and /healthz are served, without TLS and identities: keep it on a trusted network",
             With(ParseAddress, &ServerOptions::http)},
+           {"page", "HOST:PORT", "none",
+            "where the page for people is served, over TLS and for bearers of tokens where the server has these; without "
+            "them only a loopback address is served (docs/use/page.md)",
+            With(ParseAddress, &PageOptions::listen), "127.0.0.1:8080"},
            {"reflection", nullptr, "off", "serve gRPC reflection", Switch(&ServerOptions::reflection)}}};
 }
 

@@ -69,9 +69,10 @@ int Serve(const ServerOptions& options) {
        {"resident_bytes", absl::StrCat(limits.resident_capacity_bytes)},
        {"pinned_bytes", absl::StrCat(limits.pinned_capacity_bytes)}});
   const std::string dicom = (*server)->dicom_address();
-  std::printf("ready grpc=%s http=%s device=%s%s%s\n", (*server)->grpc_address().c_str(),
+  const std::string page = (*server)->page_address();
+  std::printf("ready grpc=%s http=%s device=%s%s%s%s%s\n", (*server)->grpc_address().c_str(),
               (*server)->http_address().c_str(), (*server)->device_name().c_str(),
-              dicom.empty() ? "" : " dicom=", dicom.c_str());
+              dicom.empty() ? "" : " dicom=", dicom.c_str(), page.empty() ? "" : " page=", page.c_str());
   std::fflush(stdout);
 
   Log(Severity::kInfo, "stopping", {{"signal", strsignal(WaitForStopSignal())}});

@@ -120,6 +120,7 @@ absl::Status CheckAudit(const ServerOptions& options) {
 // The files say who may call, and no address is open to everybody by oversight.
 absl::Status CheckAccess(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckPageExposure(options.page, options.access, options.allow_no_identity));
   INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   Metrics metrics(BuildInfo(), {"none"}, {}, options.seams.system_now());
   return AccessControl(options.access, options.call_limits, metrics, options.seams).Load();

@@ -23,6 +23,7 @@
 #include "server/monitor/log.h"
 #include "server/monitor/watchdog.h"
 #include "server/pacs/node_options.h"
+#include "server/page/page_options.h"
 #include "server/session/shared_memory.h"
 #include "server/state/file_layer.h"
 
@@ -56,6 +57,8 @@ struct ServerOptions {
   state::FileLayer* audit_files = &state::PosixFiles();
   // The memory that the server shares with clients on its host; none without a socket.
   SharedMemoryOptions shared_memory;
+  // The page; none without an address.
+  PageOptions page;
   // The DICOM port; none without an address.
   NodeOptions dicom;
   // Capacities that are 0 are chosen from the device's and the host's memory.

@@ -294,6 +294,7 @@ absl::StatusOr<Server::ServedDevices> Server::OpenDevices(const ServerOptions& o
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckPageExposure(options.page, options.access, options.allow_no_identity));
   INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
@@ -345,6 +346,7 @@ absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
                                    uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
                                    register_requests_, multiply_requests_, durable_, operations_, message_limits_});
+  sessions_.set_has_taps(options_.page.is_used());
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
@@ -385,6 +387,7 @@ absl::Status Server::Serve() {
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
+  INTRAWARP_RETURN_IF_ERROR(ServePage());
   access_.StartReloading([this] { monitor_.EndRevoked(); });
   housekeeping_ = std::thread([this] { HousekeepingLoop(); });
   return absl::OkStatus();
@@ -439,6 +442,18 @@ absl::Status Server::ServeHttp() {
   limits.connections = std::clamp(MostDescriptors() / 4, limits.connections, kMostHttpConnections);
   INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}, limits));
   return absl::OkStatus();
+}
+
+absl::Status Server::ServePage() {
+  if (!options_.page.is_used()) return absl::OkStatus();
+  const auto identify = [this](const std::string& authorization) { return access_.IdentifyBearer(authorization); };
+  INTRAWARP_ASSIGN_OR_RETURN(page_, PageServer::Start(options_.page, options_.access, *context_, identify, audit_));
+  return absl::OkStatus();
+}
+
+std::string Server::page_address() const {
+  if (page_ == nullptr) return "";
+  return absl::StrCat(page_->has_tls() ? "https://" : "http://", page_->address(), "/");
 }
 
 absl::Status Server::ServeDicom() {
@@ -617,6 +632,7 @@ void Server::Stop() {
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
+  page_.reset();
   workers_.Shutdown();
   receivers_.Shutdown();
   sessions_.SuspendAll(absl::UnavailableError("the server is shutting down"));

@@ -31,6 +31,7 @@
 #include "server/operation/operation_table.h"
 #include "server/options.h"
 #include "server/pacs/dicom_node.h"
+#include "server/page/page_server.h"
 #include "server/rpc/access_control.h"
 #include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
@@ -57,6 +58,8 @@ class Server {
   // HOST:PORT with the real ports.
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_->address(); }
+  // http://HOST:PORT/ or https://HOST:PORT/; empty without a page.
+  std::string page_address() const;
   // Empty without a DICOM port.
   std::string dicom_address() const { return dicom_ == nullptr ? "" : dicom_->address(); }
   // "cpu", "cuda:0", "cuda:0,1".
@@ -90,6 +93,7 @@ class Server {
   absl::Status ServeSharedMemory();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
+  absl::Status ServePage();
   absl::Status ServeDicom();
   bool AnyIsWell() const;
   bool serving() const { return serving_ && AnyIsWell(); }
@@ -143,6 +147,7 @@ class Server {
   std::string grpc_address_;
   std::unique_ptr<DicomNode> dicom_;  // null: there is none
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<PageServer> page_;  // null: there is none
   bool stopped_ = false;
 
   std::mutex housekeep_mutex_;  // held during Housekeep

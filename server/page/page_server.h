@@ -33,6 +33,7 @@
 #include "server/context/server_context.h"
 #include "server/identity/exposure.h"
 #include "server/identity/identity.h"
+#include "server/page/page_options.h"
 
 namespace intrawarp::server {
 
@@ -46,16 +47,6 @@ struct PageLimits {
   size_t connection_bytes = size_t{64} << 10;
   std::chrono::seconds stall{10};
 };
-
-struct PageOptions {
-  // HOST:PORT; empty: there is no page.
-  std::string listen;
-  bool is_used() const { return !listen.empty(); }
-};
-
-// INVALID_ARGUMENT for a page on an address that is not a loopback one, without TLS or tokens, unless
-// `allow_no_identity`; and for one whose callers have identities but no tokens, since a browser shows no others.
-absl::Status CheckPageExposure(const PageOptions& page, const AccessFiles& access, bool allow_no_identity);
 
 // Who the caller is, by the value of an Authorization header, which may be empty. UNAUTHENTICATED.
 using IdentifyFn = std::function<absl::StatusOr<Identity>(const std::string& authorization)>;

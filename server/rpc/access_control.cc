@@ -162,7 +162,19 @@ void AccessControl::Stop() {
 
 absl::StatusOr<Identity> AccessControl::Identify(const grpc::ServerContextBase& call) const {
   if (!identities_.is_required()) return Anybody();
-  absl::StatusOr<Identity> identity = identities_.Identify(ShownBy(call));
+  return Identify(ShownBy(call));
+}
+
+absl::StatusOr<Identity> AccessControl::IdentifyBearer(const std::string& authorization) const {
+  if (!identities_.is_required()) return Anybody();
+  Credentials shown;
+  shown.is_encrypted = files_.has_tls();
+  if (!authorization.empty()) shown.authorizations.push_back(authorization);
+  return Identify(shown);
+}
+
+absl::StatusOr<Identity> AccessControl::Identify(const Credentials& shown) const {
+  absl::StatusOr<Identity> identity = identities_.Identify(shown);
   if (identity.ok()) return identity;
   metrics_.CountRefusedCaller(v1::NOT_AUTHENTICATED);
   return WithReason(identity.status(), v1::NOT_AUTHENTICATED);

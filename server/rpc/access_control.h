@@ -53,6 +53,9 @@ class AccessControl {
 
   // Who makes the call. UNAUTHENTICATED (NOT_AUTHENTICATED), which is counted.
   absl::StatusOr<Identity> Identify(const grpc::ServerContextBase& call) const;
+  // The same for a request to the page, by the value of its authorization header, which came over TLS where tokens are
+  // known; empty: it has none.
+  absl::StatusOr<Identity> IdentifyBearer(const std::string& authorization) const;
   // Whether the caller may call the method now, with its place when it may. PERMISSION_DENIED (ROLE_MISSING);
   // RESOURCE_EXHAUSTED (TOO_MANY_CALLS, CALL_RATE). Refusals are counted.
   absl::Status Admit(absl::string_view method, const Identity& caller, const grpc::ServerContextBase& call,
@@ -62,6 +65,7 @@ class AccessControl {
   absl::Status AdmitAnyone(const grpc::ServerContextBase& call, CallLimits::Place& place);
 
  private:
+  absl::StatusOr<Identity> Identify(const Credentials& shown) const;
   // True when the file has changed.
   absl::StatusOr<bool> ReloadOne(AccessFile file, WatchedFile::Time now);
   absl::Status TakePlace(const std::string& caller, const grpc::ServerContextBase& call, CallLimits::Place& place);

@@ -20,7 +20,7 @@ endfunction()
 
 set(engine_only -DINTRAWARP_SERVER=OFF -DINTRAWARP_CLIENT=OFF -DINTRAWARP_CLI=OFF -DINTRAWARP_DICOM=OFF)
 foreach(package Protobuf gRPC OpenSSL ZLIB Cairo CURL NIFTI HDF5 DcmtkDecoders OpenJPEG nlohmann_json SQLite3
-                prometheus-cpp GTest)
+                prometheus-cpp Microhttpd GTest)
   list(APPEND engine_only -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
 configure(engine ${WORK}/parent ${engine_only})
