@@ -108,7 +108,7 @@ void FillVoxels(const T* pixels, const Rescale& rescale, Int3 size, int step, Sh
     image.slope = rescale.slope;
     image.intercept = rescale.intercept + rescale.slope * *exact;
     image.voxels = Gather<T, int16_t>(pixels, size, coarse, step,
-                                      [offset = *exact](T v) { return static_cast<int16_t>(int{v} - offset); });
+                                      [offset = *exact](T v) { return static_cast<int16_t>(static_cast<int>(v) - offset); });
     return;
   }
   const int low = image.is_byte ? 0 : kWordLow;

@@ -175,6 +175,7 @@ function showCondition(condition) {
   $('word').textContent = condition.word;
   $('why').textContent = condition.why;
   $('why').title = condition.why;
+  $('why').classList.toggle('long', condition.why.length > 34);
   $('view').classList.toggle('old', Boolean(condition.old));
   $('notice').textContent = condition.notice || '';
   document.title = `${condition.word} - intrawarp`;
