@@ -39,7 +39,7 @@ function ofFrame(frame, age, session) {
   const limit = staleAfter(session);
   const why = frame.reasons.map(reasonText).join('; ');
   if (age > limit) {
-    return {key: 'stale', word: 'STALE', why: `no new frame for ${age.toFixed(0)} s; the picture is old`, old: true, notice: 'STALE'};
+    return {key: 'stale', word: 'STALE', why: `the picture is ${age.toFixed(0)} s old`, old: true, notice: 'STALE'};
   }
   if (frame.fate === 'late') return {key: 'late', word: 'LATE', why: why || 'after its deadline'};
   if (frame.verdict === 'review') return {key: 'review', word: 'REVIEW', why};
@@ -67,10 +67,12 @@ export function judge(known) {
     return {key: 'empty', word: ended ? 'SESSION ENDED' : 'NO SESSION', old: Boolean(frame),
       why: ended ? `${known.wanted} is closed` : 'The page shows a session as soon as one is open', notice: ended ? 'ENDED' : 'No session is open'};
   }
+  const unanswered = {key: 'failed', word: 'NO ANSWER', why: `${known.failing} newer frames have no result: ${known.failingWhy}`};
+  if (!frame && known.failing > 0) return {...unanswered, notice: 'No picture'};
   if (!frame) return {key: 'empty', word: 'NO FRAME', why: 'The session waits for its first frame', notice: 'No frame yet'};
   const judged = ofFrame(frame, known.age, session);
   if (judged.key !== 'stale' && known.failing > 0) {
-    return {key: 'failed', word: 'NO ANSWER', why: `${known.failing} newer frames have no result: ${known.failingWhy}`};
+    return unanswered;
   }
   if (session.state !== 'ACTIVE' && judged.key !== 'stale') judged.why = `the client is not connected (${session.state.toLowerCase()})`;
   return judged;

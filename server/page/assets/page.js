@@ -147,7 +147,7 @@ const ageOf = () => picture ? Math.max(0, (performance.now() - picture.begin) / 
 
 // Frames that were answered after the one in the picture, without a result.
 function failures(session) {
-  const newer = session && picture ? (known.frames.get(session.id) || []).filter((f) => f.number > picture.number) : [];
+  const newer = session ? (known.frames.get(session.id) || []).filter((f) => f.number > (picture?.number ?? -Infinity)) : [];
   const lost = newer.filter((f) => ['missed', 'refused', 'failed'].includes(f.fate));
   const words = {missed: 'after their deadline', refused: 'refused', failed: 'failed'};
   return {failing: lost.length > 2 ? lost.length : 0, failingWhy: lost.length ? words[lost.at(-1).fate] : ''};
