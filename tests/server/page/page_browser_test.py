@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page in headless Chromium, by a person's keys: a live session, each picture, a connection that breaks and comes
+back, a browser without WebGL2, and the shader's arithmetic. INTRAWARP_PAGE_PICTURES names a folder for screenshots."""
+import os
+import shutil
+import sys
+import tempfile
+import time
+import unittest
+
+from page_process import Server, load, wait_for_session
+
+if not shutil.which("chromium") or not shutil.which("chromedriver"):
+    print("Chromium and its driver are not installed")
+    sys.exit(77)
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+PICTURES = os.environ.get("INTRAWARP_PAGE_PICTURES")
+ANSWERED = {"OK", "REVIEW", "LATE", "STALE", "NO ANSWER"}
+
+# The largest difference, in grey levels, between what the shader reads of the warped image and the same in float64.
+SHADER_ERROR = """
+const done = arguments[0];
+(async () => {
+  const {Warp} = await import('/warp.js');
+  const {boxOf, imageAt, mapPoint} = await import('/grid.js');
+  const {layOut, pointAt} = await import('/planes.js');
+  const page = window.intrawarpPage;
+  const {image, field} = page.picture;
+  const images = {[image.role]: image, [page.reference.role]: page.reference};
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [360, 200];
+  const warp = Warp.create(canvas);
+  const places = layOut(boxOf(images.fixed.grid), page.look.cross, canvas.width, canvas.height);
+  warp.draw({...images, field, error: null, mode: 1}, places, true);
+  const gl = warp.gl, bytes = new Uint8Array(4 * canvas.width * canvas.height);
+  gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+  let worst = 0, sum = 0, count = 0;
+  for (const place of places) {
+    for (let y = place.y; y < place.y + place.height; y += 3) {
+      for (let x = place.x; x < place.x + place.width; x += 3) {
+        const at = 4 * ((canvas.height - 1 - y) * canvas.width + x);
+        if (bytes[at + 2] !== 255) continue;
+        const point = pointAt(place, x + 0.5, y + 0.5);
+        const to = mapPoint(field, point);
+        const exact = to && imageAt(images.moving, to);
+        if (exact === null || Number.isNaN(exact)) continue;
+        const shader = images.moving.slope * (bytes[at] * 256 + bytes[at + 1] - 32768) + images.moving.intercept;
+        const error = Math.abs(shader - exact);
+        worst = Math.max(worst, error); sum += error; ++count;
+      }
+    }
+  }
+  done({worst, mean: sum / count, count, step: images.moving.slope});
+})().catch((error) => done({failure: String(error)}));
+"""
+
+
+def browser(width=1920, height=1080, *flags):
+    options = Options()
+    for flag in ["--headless=new", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-quic",
+                 "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                 "--hide-scrollbars", f"--user-data-dir={tempfile.mkdtemp()}", f"--window-size={width},{height}", *flags]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                           {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+    driver.set_script_timeout(120)
+    return driver
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.client = load(cls.server, size=48)
+        wait_for_session(cls.server)
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+        cls.client.terminate()
+        cls.client.wait()
+        cls.server.stop()
+
+    def open(self, query=""):
+        self.driver.get(f"{self.server.page}/{query}")
+
+    def word(self):
+        return self.driver.find_element(By.ID, "word").text
+
+    def wait(self, what, condition, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if condition():
+                return
+            time.sleep(0.2)
+        self.fail(f"{what}: the page says {self.word()}")
+
+    def drawn(self):
+        return self.driver.execute_script("return intrawarpPage.counts.drawn")
+
+    def press(self, *keys):
+        self.driver.find_element(By.TAG_NAME, "body").send_keys(*keys)
+
+    def shoot(self, name):
+        if PICTURES:
+            self.driver.save_screenshot(f"{PICTURES}/{name}.png")
+
+    def test_1_shows_a_live_session(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        self.wait("a verdict", lambda: self.word() in ANSWERED)
+        counts = self.driver.execute_script("return intrawarpPage.counts")
+        print(f"the first picture was there after {counts['firstPicture']:.0f} ms")
+        self.assertNotEqual(self.driver.find_element(By.ID, "age").text, "-")
+        self.assertIn("Not for diagnosis", self.driver.find_element(By.TAG_NAME, "footer").text)
+        self.assertIn("Frame", self.driver.find_element(By.ID, "view").get_attribute("aria-label"))
+        self.assertTrue(self.driver.find_element(By.ID, "spoken").text or self.driver.execute_script(
+            "return document.getElementById('spoken').textContent"))
+        self.shoot("live")
+
+    def test_2_obeys_keys(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        for key in "1234567":
+            before = self.drawn()
+            self.press(key)
+            self.wait(f"picture {key}", lambda: self.drawn() > before)
+            self.assertEqual(self.driver.find_element(By.CSS_SELECTOR, "#modes [aria-checked=true] kbd").text, key)
+            self.shoot(f"mode{key}")
+        cross = lambda: self.driver.execute_script("return intrawarpPage.look.cross")
+        before = cross()
+        self.press(Keys.ARROW_RIGHT)
+        self.press(Keys.PAGE_UP)
+        after = cross()
+        self.assertGreater(after[0], before[0])
+        self.assertGreater(after[2], before[2])
+        self.press("f")
+        self.assertFalse(self.driver.find_element(By.ID, "engineer").is_displayed())
+        self.shoot("far")
+        self.press("f")
+        self.press("?")
+        self.assertTrue(self.driver.find_element(By.ID, "help").is_displayed())
+        self.press(Keys.ESCAPE)
+
+    def test_3_the_shader_computes_what_float64_does(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        found = self.driver.execute_async_script(SHADER_ERROR)
+        self.assertNotIn("failure", found)
+        print(f"shader and float64 differ by {found['mean']:.3f} grey levels, at most {found['worst']:.3f}, at {found['count']} pixels")
+        self.assertGreater(found["count"], 500)
+        self.assertLess(found["worst"], 1.0 * max(found["step"], 1) + 0.5)
+
+    def test_4_without_webgl_the_server_draws(self):
+        self.open("?png=1")
+        self.wait("a plane", lambda: self.drawn() > 0)
+        ink = self.driver.execute_script(
+            "const c = document.getElementById('pixels'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+            "let n = 0; for (let i = 0; i < d.length; i += 4) n += d[i] > 40; return n")
+        self.assertGreater(ink, 10000)
+        self.shoot("png")
+
+    def test_5_nothing_comes_from_outside_and_nothing_fails(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        names = self.driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+        self.assertTrue(all(name.startswith(self.server.page) for name in names), names)
+        bad = [line["message"] for line in self.driver.get_log("browser") if "Content Security" in line["message"] or "Uncaught" in line["message"]]
+        self.assertEqual(bad, [])
+
+    def test_6_a_session_that_ends_is_not_shown_as_live(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        self.client.terminate()
+        self.client.wait()
+        self.wait("the end", lambda: self.word() in {"SESSION ENDED", "STALE"}, 20)
+        self.assertIn("old", self.driver.find_element(By.ID, "view").get_attribute("class"))
+        self.shoot("ended")
+
+    def test_7_a_connection_that_breaks_comes_back(self):
+        self.open()
+        self.wait("the state", lambda: self.word() == "NO SESSION" or self.word() in ANSWERED)
+        self.server.stop()
+        self.wait("the break", lambda: self.word() == "NO CONNECTION", 20)
+        self.shoot("broken")
+        type(self).server = Server(page=self.server.address)
+        self.wait("its coming back", lambda: self.word() == "NO SESSION", 30)
+        self.shoot("empty")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

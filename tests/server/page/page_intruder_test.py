@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What strangers and other owners get of the page: nothing, and no way to keep it from others."""
+import http.client
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from page_process import Server, ask, half_open, load, state, token_line, wait_for_session
+
+CROSS_SITE = [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
+
+
+class WithoutIdentities(unittest.TestCase):
+    def test_requests_of_other_sites_and_names_are_refused(self):
+        with Server() as server:
+            for headers in CROSS_SITE + [{"Host": "rebound.example"}]:
+                self.assertEqual(ask(server, "/api/state", headers=headers)[0], 403, headers)
+                self.assertEqual(ask(server, "/", headers=headers)[0], 403, headers)
+            self.assertEqual(ask(server, "/api/state", method="POST")[0], 405)
+            self.assertEqual(ask(server, "/api/sessions/x/frames", method="PUT")[0], 405)
+            self.assertEqual(ask(server, "/api/sessions/x/tip?x=1&y=2&z=3", method="PUT", data=b"x" * 100)[0], 413)
+            for path in ["/../etc/passwd", "/%2e%2e/x", "/page.js/", "/api", "/api/sessions//frames", "/api/sessions/a%2fb/frames"]:
+                self.assertEqual(ask(server, path)[0], 404, path)
+
+    def test_a_header_without_end_is_cut(self):
+        with Server() as server:
+            host, port = server.address.split(":")
+            connection = socket.create_connection((host, int(port)))
+            connection.settimeout(30)
+            connection.sendall(b"GET / HTTP/1.1\r\n")
+            try:
+                for _ in range(200):
+                    connection.sendall(b"X: " + b"y" * 1000 + b"\r\n")
+                answer = connection.recv(100)
+            except OSError:
+                answer = b""
+            self.assertNotIn(b" 200 ", answer)
+
+    def test_a_thousand_half_open_streams_keep_nobody_out(self):
+        with Server() as server:
+            state(server)
+            before = server.resident_kib()
+            connections = []
+            for _ in range(1000):
+                connections.append(half_open(server.address, "/api/state"))
+            begun = time.monotonic()
+            state(server)
+            waited = time.monotonic() - begun
+            time.sleep(12)
+            grown = server.resident_kib() - before
+            print(f"a viewer waited {waited:.3f} s beside 1000 half-open streams; the server grew by {grown} KiB")
+            self.assertLess(waited, 5)
+            self.assertLess(grown, 64 << 10)
+            for connection in connections:
+                connection.close()
+            state(server)
+
+    def test_the_memory_of_viewers_who_do_not_read_is_bounded(self):
+        with Server() as server:
+            client = load(server, size=64)
+            try:
+                session = wait_for_session(server)["id"]
+                slow = [half_open(server.address, f"/api/sessions/{session}/frames") for _ in range(40)]
+                time.sleep(8)
+                before = server.resident_kib()
+                time.sleep(20)
+                grown = server.resident_kib() - before
+                print(f"beside 40 viewers who do not read the server grew by {grown} KiB in 20 s")
+                self.assertLess(grown, 32 << 10)
+                self.assertEqual(ask(server, f"/api/sessions/{session}/frames")[0], 200)
+                for connection in slow:
+                    connection.close()
+            finally:
+                client.terminate()
+                client.wait()
+
+
+class WithIdentities(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = lambda name: os.path.join(cls.folder.name, name)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", path("key"), "-out", path("cert")], check=True, capture_output=True)
+        people = {"owner": ("or3", "frame,stage"), "other": ("or5", "frame"), "stage": ("planning", "stage"), "admin": ("root", "admin")}
+        lines = {name: token_line(*who) for name, who in people.items()}
+        cls.tokens = {name: token for name, (token, _) in lines.items()}
+        with open(path("tokens"), "w") as file:
+            file.write("\n".join(line for _, line in lines.values()) + "\n")
+        with open(path("owner"), "w") as file:
+            file.write(cls.tokens["owner"] + "\n")
+        os.chmod(path("owner"), 0o600)
+        cls.server = Server(f"--tls_cert={path('cert')}", f"--tls_key={path('key')}", f"--tokens={path('tokens')}")
+        cls.client = load(cls.server, f"--tls_ca={path('cert')}", f"--token_file={path('owner')}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.terminate()
+        cls.client.wait()
+        cls.server.stop()
+        cls.folder.cleanup()
+
+    def test_no_token_a_wrong_one_and_a_role_that_does_not_suffice(self):
+        for path in ["/api/state", "/api/sessions/x/frames", "/api/sessions/x/reference", "/api/sessions/x/planes.png"]:
+            self.assertEqual(ask(self.server, path)[0], 401, path)
+            self.assertEqual(ask(self.server, path, "wrong")[0], 401, path)
+            self.assertEqual(ask(self.server, path, self.tokens["stage"])[0], 403, path)
+        self.assertEqual(ask(self.server, "/")[0], 200)  # the files of the page say nothing of the server
+
+    def test_another_owners_session_is_as_one_that_nobody_has(self):
+        session = wait_for_session(self.server, self.tokens["owner"])["id"]
+        self.assertEqual(state(self.server, self.tokens["other"])["sessions"], [])
+        self.assertEqual(state(self.server, self.tokens["admin"])["sessions"][0]["owner"], "or3")
+        for what in ["frames", "reference", "planes.png?plane=axial&mode=fixed&x=0&y=0&z=0"]:
+            theirs = ask(self.server, f"/api/sessions/{session}/{what}", self.tokens["other"])
+            nobodys = ask(self.server, f"/api/sessions/{session[::-1]}/{what}", self.tokens["other"])
+            self.assertEqual(theirs[0], 404, what)
+            self.assertEqual(theirs[1].replace(session.encode(), b"ID"), nobodys[1].replace(session[::-1].encode(), b"ID"))
+        tip = f"/api/sessions/{session}/tip?x=1&y=2&z=3"
+        self.assertEqual(ask(self.server, tip, self.tokens["other"], method="PUT")[0], 404)
+        self.assertEqual(ask(self.server, tip, self.tokens["owner"], method="PUT")[0], 204)
+        self.assertEqual(state(self.server, self.tokens["owner"])["sessions"][0]["tip"]["point"], [1, 2, 3])
+
+    def test_plain_text_gets_no_page(self):
+        connection = http.client.HTTPConnection(self.server.address, timeout=10)
+        with self.assertRaises((http.client.HTTPException, OSError)):
+            connection.request("GET", "/")
+            connection.getresponse()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
