@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the page reads from a device: a field on a coarse grid, and an image's voxels. Both go over the copy lane, with
+// The page's reads from a device: a field on a coarse grid, and an image's voxels. Both go over the copy lane, with
 // pinned memory that the ledger grants, so that no frame waits for them.
 //
 // Errors: the ledger's (RESOURCE_EXHAUSTED), UNAVAILABLE when the lane stops, the device's. Thread-safe; both wait.

@@ -49,7 +49,7 @@ class PageConnections {
   void RequestCame(Id id) { at(id).awaited_since.reset(); }
   void RequestEnded(Id id, Time now);
   void CallerKnown(Id id);
-  // Of streams of one caller or network the oldest one beyond the limit ends.
+  // Beyond the limit the oldest stream of the caller or network ends.
   void BeginStream(Id id, std::string streams_of, std::shared_ptr<PageStream> stream);
   // Ends connections that have not asked for anything for so long.
   void ShutSilent(Time now, std::chrono::nanoseconds patience);

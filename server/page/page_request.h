@@ -22,12 +22,12 @@ struct PageRequest {
 
   const std::string& header(const std::string& name) const;
   const std::string& parameter(const std::string& name) const;
-  // Of the query: finite, and within 1e7; nullopt otherwise.
+  // A parameter of the query that is finite and within 1e7; nullopt otherwise.
   std::optional<double> Number(const std::string& name) const;
   std::optional<Vec3d> Point() const;
 };
 
-// What a path under /api means.
+// The meaning of a path under /api.
 struct PageTarget {
   // "state", or of a session: "frames", "reference", "planes.png", "tip".
   std::string what;

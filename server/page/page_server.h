@@ -3,7 +3,7 @@
 //
 //   GET /api/state                      lines of JSON (page_state.h), twice a second
 //   GET /api/sessions/ID/frames         packets (packet.h): the newest picture whenever there is one, and a head without
-//                                       "frame" each second; ?picture=0: heads alone
+//                                       "frame" each second; ?picture=0: only heads
 //   GET /api/sessions/ID/reference      a packet: the resident image
 //   GET /api/sessions/ID/planes.png     ?plane=axial&mode=warped&x=&y=&z=&width=: a plane of the newest picture
 //   PUT /api/sessions/ID/tip            ?x=&y=&z=: the tip of the tool, LPS mm, in the space of the frames
@@ -41,7 +41,7 @@ class AuditTrail;
 
 struct PageLimits {
   size_t connections = 128;
-  // Of one caller, or of one network on a server without identities; the oldest one gives way.
+  // The streams of one caller, or of one network on a server without identities; the oldest one gives way.
   size_t streams = 16;
   // For the header of a request and what is sent to its connection at once.
   size_t connection_bytes = size_t{64} << 10;

@@ -119,7 +119,7 @@ double LineAt(double mm, double width) {
   return std::clamp(1.6 - from / width, 0.0, 1.0);
 }
 
-// What a pixel's colour is made of.
+// A pixel's colour is made of these.
 struct Pixel {
   Point at;
   Point source;

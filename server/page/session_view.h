@@ -32,7 +32,7 @@ class NavigateSession;
 struct FramePicture {
   int64_t number = 0;
   std::shared_ptr<const Packet> packet;
-  // For viewers who take the server's planes: the head alone.
+  // For viewers who take the server's planes: only the head.
   std::shared_ptr<const Packet> head;
   ShownImage frame;
   std::optional<ShownField> field;
@@ -64,7 +64,7 @@ class SessionView final : public FrameTap {
   const std::weak_ptr<NavigateSession> session_;
   const bool resident_is_fixed_;
   const std::function<void()> changed_;
-  // Of the first frame, so that no picture is brighter than the one before. The worker's alone.
+  // The first frame's range, so that no picture is brighter than the one before. Only the worker uses it.
   std::optional<ShownRange> range_;
   bool reference_failed_ = false;
 

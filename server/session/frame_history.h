@@ -39,7 +39,7 @@ class FrameHistory {
     frames_.push_back(frame);
     if (frames_.size() > kSize) frames_.pop_front();
   }
-  // Those after the sequence number, the oldest first.
+  // The frames after the sequence number, the oldest first.
   std::vector<AnsweredFrame> Since(int64_t sequence) const {
     std::vector<AnsweredFrame> frames;
     for (const AnsweredFrame& frame : frames_) {

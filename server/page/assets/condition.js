@@ -23,10 +23,10 @@ export const kShapes = {
 
 const kLostStates = {lost: 'The device is lost; the server has to restart', hung: 'The device does not answer'};
 
-// A frame is stale after two periods, and not before a second.
-export function staleAfter(session) {
+// A frame is stale two periods, and not before a second, after it could have been answered: within a period.
+export function staleAfter(session, latency) {
   const period = session?.rate_hz ? 1 / session.rate_hz : session?.period_s || 0;
-  return Math.max(2 * period, 1);
+  return Math.max(2 * period, 1) + Math.min(latency, period);
 }
 
 export function reasonText(reason) {
@@ -36,7 +36,7 @@ export function reasonText(reason) {
 }
 
 function ofFrame(frame, age, session) {
-  const limit = staleAfter(session);
+  const limit = staleAfter(session, frame.latency_ms / 1000);
   const why = frame.reasons.map(reasonText).join('; ');
   if (age > limit) {
     return {key: 'stale', word: 'STALE', why: `the picture is ${age.toFixed(0)} s old`, old: true, notice: 'STALE'};
