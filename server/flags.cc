@@ -213,18 +213,19 @@ Flag CommandFlag(const char* name, const char* value, const char* help,
 }
 
 FlagSection AddressFlags() {
-  return {"Addresses",
-          {{"listen", "HOST:PORT", "127.0.0.1:50051",
-            "where gRPC is served; port 0 takes a free one; without identities only a loopback address is served",
-            With(ParseAddress, &ServerOptions::listen)},
-           {"http", "HOST:PORT", "127.0.0.1:9464",
-            "where /metrics and /healthz are served, without TLS and identities: keep it on a trusted network",
-            With(ParseAddress, &ServerOptions::http)},
-           {"page", "HOST:PORT", "none",
-            "where the page for people is served, over TLS and for bearers of tokens where the server has these; without "
-            "them only a loopback address is served (docs/use/page.md)",
-            With(ParseAddress, &PageOptions::listen), "127.0.0.1:8080"},
-           {"reflection", nullptr, "off", "serve gRPC reflection", Switch(&ServerOptions::reflection)}}};
+  return {
+      "Addresses",
+      {{"listen", "HOST:PORT", "127.0.0.1:50051",
+        "where gRPC is served; port 0 takes a free one; without identities only a loopback address is served",
+        With(ParseAddress, &ServerOptions::listen)},
+       {"http", "HOST:PORT", "127.0.0.1:9464",
+        "where /metrics and /healthz are served, without TLS and identities: keep it on a trusted network",
+        With(ParseAddress, &ServerOptions::http)},
+       {"page", "HOST:PORT", "none",
+        "where the page for people is served, over TLS and for bearers of tokens where the server has these; without "
+        "them only a loopback address is served (docs/use/page.md)",
+        With(ParseAddress, &PageOptions::listen), "127.0.0.1:8080"},
+       {"reflection", nullptr, "off", "serve gRPC reflection", Switch(&ServerOptions::reflection)}}};
 }
 
 FlagSection CallerFlags() {

@@ -48,8 +48,8 @@ absl::StatusOr<ShownField> ReadField(DeviceContext& context, const Transform& tr
   claim.workspace_bytes = bytes;
   INTRAWARP_ASSIGN_OR_RETURN(const Grant workspace, Admit(context, claim));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<PinnedBuffer> host, LeasePinned(context, bytes, owner));
-  INTRAWARP_RETURN_IF_ERROR(OnCopyLane(
-      context, [&](const ExecContext& ctx) { return EvaluateTo(ctx, transform, grid, host->as<char>()); }));
+  INTRAWARP_RETURN_IF_ERROR(
+      OnCopyLane(context, [&](const ExecContext& ctx) { return EvaluateTo(ctx, transform, grid, host->as<char>()); }));
   return ShowField(host->as<float>(), grid);
 }
 

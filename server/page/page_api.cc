@@ -41,11 +41,7 @@ PageAnswer AnswerOf(const absl::Status& status) {
 }
 
 PageApi::PageApi(ServerContext& context, IdentifyFn identify, AuditTrail& audit, ViewerHub& hub)
-    : context_(context),
-      identify_(std::move(identify)),
-      audit_(audit),
-      hub_(hub),
-      drawer_([this] { DrawLoop(); }) {}
+    : context_(context), identify_(std::move(identify)), audit_(audit), hub_(hub), drawer_([this] { DrawLoop(); }) {}
 
 PageApi::~PageApi() { StopDrawing(); }
 
@@ -77,13 +73,12 @@ absl::StatusOr<std::shared_ptr<PageStream>> PageApi::OpenStream(const PageTarget
   INTRAWARP_ASSIGN_OR_RETURN(const ViewerHub::Session session, FindSession(target.session, caller));
   INTRAWARP_RETURN_IF_ERROR(audit_.Available());
   const bool is_reference = target.what == "reference";
-  const PacketKind kind = is_reference ? PacketKind::kReference
+  const PacketKind kind = is_reference                          ? PacketKind::kReference
                           : request.parameter("picture") == "0" ? PacketKind::kHeads
                                                                 : PacketKind::kPictures;
   const std::string authorization = request.header("authorization");
   auto stream = std::make_shared<PacketStream>(
-      context_.seams, session, hub_.Join(session), kind,
-      [this, authorization, name = caller.name] {
+      context_.seams, session, hub_.Join(session), kind, [this, authorization, name = caller.name] {
         const absl::StatusOr<Identity> now = identify_(authorization);
         return now.ok() && now->name == name && MayCall(now->roles, kListSessions);
       });

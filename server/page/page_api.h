@@ -56,8 +56,8 @@ class PageApi {
   // Who asks, when it may see sessions. UNAUTHENTICATED, PERMISSION_DENIED, which are recorded.
   absl::StatusOr<Identity> Admit(const PageRequest& request, const std::string& peer) const;
 
-  // "state", "frames" or "reference". NOT_FOUND; UNAVAILABLE while nothing can be recorded. `changed` is called when the
-  // stream's record is there.
+  // "state", "frames" or "reference". NOT_FOUND; UNAVAILABLE while nothing can be recorded. `changed` is called when
+  // the stream's record is there.
   absl::StatusOr<std::shared_ptr<PageStream>> OpenStream(const PageTarget& target, const PageRequest& request,
                                                          const Identity& caller, const std::string& peer,
                                                          std::function<void()> changed);

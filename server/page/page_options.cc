@@ -13,9 +13,10 @@ absl::Status CheckPageExposure(const PageOptions& page, const AccessFiles& acces
   if (IsLoopback(page.listen) || allow_no_identity || (access.has_tls() && !access.tokens.empty())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--page=", page.listen, ": is not a loopback address: give --tls_cert, --tls_key and --tokens, or serve a "
-      "loopback address behind a proxy; --insecure_no_identity_any_address serves whoever connects"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--page=", page.listen,
+                   ": is not a loopback address: give --tls_cert, --tls_key and --tokens, or serve a "
+                   "loopback address behind a proxy; --insecure_no_identity_any_address serves whoever connects"));
 }
 
 }  // namespace intrawarp::server

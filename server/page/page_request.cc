@@ -29,7 +29,8 @@ std::string HostOf(absl::string_view authority) {
 bool IsAddressOrLocal(const std::string& host) {
   in_addr v4;
   in6_addr v6;
-  return host == "localhost" || inet_pton(AF_INET, host.c_str(), &v4) == 1 || inet_pton(AF_INET6, host.c_str(), &v6) == 1;
+  return host == "localhost" || inet_pton(AF_INET, host.c_str(), &v4) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &v6) == 1;
 }
 
 }  // namespace

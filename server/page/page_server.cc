@@ -126,11 +126,12 @@ class PageServer::Impl {
       flags |= MHD_USE_TLS;
       options.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(certificate.c_str())});
       options.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(key.c_str())});
-      options.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0,
-                         const_cast<char*>("SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")});
+      options.push_back(
+          {MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>("SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")});
     }
     options.push_back({MHD_OPTION_END, 0, nullptr});
-    daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, &Handle, this, MHD_OPTION_ARRAY, options.data(), MHD_OPTION_END);
+    daemon_ =
+        MHD_start_daemon(flags, 0, nullptr, nullptr, &Handle, this, MHD_OPTION_ARRAY, options.data(), MHD_OPTION_END);
     if (daemon_ == nullptr) {
       close(fd);
       return absl::UnavailableError(absl::StrCat("cannot serve the page on ", listen));
@@ -177,7 +178,8 @@ class PageServer::Impl {
   };
 
   static Id IdOf(MHD_Connection* connection) {
-    return reinterpret_cast<Id>(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
+    return reinterpret_cast<Id>(
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
   }
 
   void Notify(MHD_Connection* connection, void** id, MHD_ConnectionNotificationCode code) {
@@ -235,7 +237,8 @@ class PageServer::Impl {
 
   MHD_Result Answer(MHD_Connection* connection, Request& request) {
     const std::string& method = request.request.method;
-    if (!IsOwnSite(request.request, has_tls_, has_identities_)) return Send(connection, {403, "another site's request\n"});
+    if (!IsOwnSite(request.request, has_tls_, has_identities_))
+      return Send(connection, {403, "another site's request\n"});
     const std::optional<PageTarget> target = ParseTarget(request.request.path);
     const bool is_tip = target && target->what == "tip";
     if (is_tip ? method != "PUT" : method != "GET" && (method != "HEAD" || target)) {
@@ -298,7 +301,8 @@ class PageServer::Impl {
 
   // ---- planes ----
 
-  MHD_Result BeginPlane(MHD_Connection* connection, const PageTarget& target, Request& request, const Identity& caller) {
+  MHD_Result BeginPlane(MHD_Connection* connection, const PageTarget& target, Request& request,
+                        const Identity& caller) {
     absl::StatusOr<std::shared_ptr<PagePlane>> plane = api_.FindPlane(target.session, request.request, caller);
     if (!plane.ok()) return Send(connection, AnswerOf(plane.status()));
     request.plane = *std::move(plane);
@@ -349,7 +353,11 @@ class PageServer::Impl {
     if (suspended_.erase(connection) != 0) MHD_resume_connection(connection);
   }
   // A connection that gave way is not served before it is resumed.
-  void ResumeEnded() { ++changes_; woken_ = true; wake_.notify_one(); }
+  void ResumeEnded() {
+    ++changes_;
+    woken_ = true;
+    wake_.notify_one();
+  }
 
   void ResumeAll() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -415,7 +423,8 @@ absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const PageOptions&
     INTRAWARP_ASSIGN_OR_RETURN(certificate, io::ReadSmallFile(access.tls_cert, kMaxPem));
     INTRAWARP_ASSIGN_OR_RETURN(key, io::ReadSmallFile(access.tls_key, kMaxPem));
   }
-  auto impl = std::make_unique<Impl>(context, std::move(identify), audit, limits, access.has_tls(), access.has_identities());
+  auto impl =
+      std::make_unique<Impl>(context, std::move(identify), audit, limits, access.has_tls(), access.has_identities());
   INTRAWARP_RETURN_IF_ERROR(impl->Start(options.listen, certificate, key));
   return std::unique_ptr<PageServer>(new PageServer(std::move(impl)));
 }

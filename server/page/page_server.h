@@ -2,7 +2,8 @@
 // PageServer: the page's port. It serves the page's files to whoever asks, and, to callers who may list sessions:
 //
 //   GET /api/state                      lines of JSON (page_state.h), twice a second
-//   GET /api/sessions/ID/frames         packets (packet.h): the newest picture whenever there is one, and a head without
+//   GET /api/sessions/ID/frames         packets (packet.h): the newest picture whenever there is one, and a head
+//   without
 //                                       "frame" each second; ?picture=0: only heads
 //   GET /api/sessions/ID/reference      a packet: the resident image
 //   GET /api/sessions/ID/planes.png     ?plane=axial&mode=warped&x=&y=&z=&width=: a plane of the newest picture

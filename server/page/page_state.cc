@@ -61,9 +61,10 @@ Json FrameJson(const AnsweredFrame& frame) {
 }
 
 Json CountsJson(const v1::SessionStatistics& from) {
-  return {{"ok", from.frames_ok()},         {"late", from.frames_late()},     {"missed", from.frames_missed()},
-          {"superseded", from.frames_superseded()}, {"refused", from.frames_refused()},
-          {"failed", from.frames_failed()}, {"dropped", from.frames_dropped()}};
+  return {{"ok", from.frames_ok()},           {"late", from.frames_late()},
+          {"missed", from.frames_missed()},   {"superseded", from.frames_superseded()},
+          {"refused", from.frames_refused()}, {"failed", from.frames_failed()},
+          {"dropped", from.frames_dropped()}};
 }
 
 Json TipJson(const std::optional<ViewerHub::Tip>& tip, std::chrono::steady_clock::time_point now) {
@@ -103,10 +104,12 @@ Json PageState::DevicesJson(const Identity& caller) const {
 Json PageState::MemoryJson(const Identity& caller) const {
   const Amounts own = context_.ledger.owner_use(caller.name);
   Json memory = Json::array();
-  for (const auto& [resource, name] : {std::pair{Resource::kResident, "resident"}, std::pair{Resource::kWorkspace, "workspace"},
-                                       std::pair{Resource::kPinned, "pinned"}}) {
+  for (const auto& [resource, name] :
+       {std::pair{Resource::kResident, "resident"}, std::pair{Resource::kWorkspace, "workspace"},
+        std::pair{Resource::kPinned, "pinned"}}) {
     const ResourceUse use = context_.ledger.use(resource);
-    memory.push_back({{"name", name}, {"in_use", caller.is_admin() ? use.in_use : own[resource]}, {"capacity", use.capacity}});
+    memory.push_back(
+        {{"name", name}, {"in_use", caller.is_admin() ? use.in_use : own[resource]}, {"capacity", use.capacity}});
   }
   return memory;
 }

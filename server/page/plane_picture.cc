@@ -14,7 +14,8 @@ namespace intrawarp::server {
 namespace {
 
 constexpr absl::string_view kPlaneNames[] = {"axial", "coronal", "sagittal"};
-constexpr absl::string_view kModeNames[] = {"fixed", "warped", "checkerboard", "difference", "grid", "jacobian", "error"};
+constexpr absl::string_view kModeNames[] = {"fixed", "warped",   "checkerboard", "difference",
+                                            "grid",  "jacobian", "error"};
 constexpr double kCheckerMm = 20, kGridMm = 10;
 constexpr double kMostJacobian = 2, kMostErrorMm = 8;
 constexpr double kHatched = 0.12;
@@ -25,9 +26,12 @@ struct Rgb {
 Rgb Grey(double v) { return {v, v, v}; }
 
 // Nine steps of viridis and cividis, and of a difference: the page's colours.js.
-constexpr uint32_t kViridis[] = {0x440154, 0x472d7b, 0x3b528b, 0x2c728e, 0x21918c, 0x28ae80, 0x5ec962, 0xaddc30, 0xfde725};
-constexpr uint32_t kCividis[] = {0x00224e, 0x1a3a6c, 0x434e6c, 0x61656f, 0x7d7c78, 0x9b9476, 0xbcae6c, 0xdec958, 0xfee838};
-constexpr uint32_t kDifference[] = {0x8cc8ff, 0x5a9fe0, 0x3c74ac, 0x234a70, 0x0b0e12, 0x6b4320, 0xa8662c, 0xe08b3a, 0xffb868};
+constexpr uint32_t kViridis[] = {0x440154, 0x472d7b, 0x3b528b, 0x2c728e, 0x21918c,
+                                 0x28ae80, 0x5ec962, 0xaddc30, 0xfde725};
+constexpr uint32_t kCividis[] = {0x00224e, 0x1a3a6c, 0x434e6c, 0x61656f, 0x7d7c78,
+                                 0x9b9476, 0xbcae6c, 0xdec958, 0xfee838};
+constexpr uint32_t kDifference[] = {0x8cc8ff, 0x5a9fe0, 0x3c74ac, 0x234a70, 0x0b0e12,
+                                    0x6b4320, 0xa8662c, 0xe08b3a, 0xffb868};
 
 Rgb ColourAt(const uint32_t (&map)[9], double t) {
   const double at = std::clamp(t, 0.0, 1.0) * 8;
@@ -65,8 +69,8 @@ Box BoxOf(const Geometry& grid) {
   box.low.fill(std::numeric_limits<double>::infinity());
   box.high.fill(-std::numeric_limits<double>::infinity());
   for (int corner = 0; corner < 8; ++corner) {
-    const Vec3d p = map({corner & 1 ? grid.size.x - 1.0 : 0, corner & 2 ? grid.size.y - 1.0 : 0,
-                         corner & 4 ? grid.size.z - 1.0 : 0});
+    const Vec3d p = map(
+        {corner & 1 ? grid.size.x - 1.0 : 0, corner & 2 ? grid.size.y - 1.0 : 0, corner & 4 ? grid.size.z - 1.0 : 0});
     const Point at = {p.x, p.y, p.z};
     for (int axis = 0; axis < 3; ++axis) {
       box.low[axis] = std::min(box.low[axis], at[axis]);
@@ -136,8 +140,8 @@ Rgb ColourOf(const PlaneScene& scene, PlaneMode mode, const Pixel& pixel) {
     case PlaneMode::kWarped:
       return Grey(pixel.moving);
     case PlaneMode::kCheckerboard: {
-      const double cells = std::floor(pixel.at[pixel.axes.right] / kCheckerMm) +
-                           std::floor(pixel.at[pixel.axes.down] / kCheckerMm);
+      const double cells =
+          std::floor(pixel.at[pixel.axes.right] / kCheckerMm) + std::floor(pixel.at[pixel.axes.down] / kCheckerMm);
       const bool is_odd = std::fmod(std::abs(cells), 2) > 0.5;
       return is_odd ? Rgb{pixel.moving, 0.93 * pixel.moving, 0.8 * pixel.moving} : Grey(pixel.fixed);
     }
@@ -179,7 +183,8 @@ absl::StatusOr<std::string> DrawPlane(const PlaneScene& scene, Plane plane, Plan
   const PlaneAxes axes = kAxes[static_cast<int>(plane)];
   const Box box = BoxOf(scene.fixed->grid);
   const double pixel_mm = box.extent(axes.right) / width;
-  const int height = static_cast<int>(std::clamp(std::round(box.extent(axes.down) / pixel_mm), 1.0, 4.0 * kMostPlaneWidth));
+  const int height =
+      static_cast<int>(std::clamp(std::round(box.extent(axes.down) / pixel_mm), 1.0, 4.0 * kMostPlaneWidth));
   io::Picture picture{width, height, {}};
   picture.pixels.reserve(size_t{3} * width * height);
   for (int row = 0; row < height; ++row) {

@@ -86,8 +86,7 @@ bool SessionView::Work() {
 
 absl::Status SessionView::MakeReference(NavigateSession& session) {
   const PreparedImage& image = session.setup().resident->image;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> voxels,
-                             ReadVoxels(session.context(), image, session.owner()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> voxels, ReadVoxels(session.context(), image, session.owner()));
   const ShownRange range = RangeOf(voxels.data(), PixelType::kFloat32, {}, image.geometry());
   ShownRange whole = range;
   // A step of the 16 bits is a whole number where the image's range allows it.

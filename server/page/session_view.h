@@ -46,8 +46,8 @@ class SessionView final : public FrameTap {
 
   void Take(TappedFrame frame) override;
 
-  // Makes what is missing: the resident image, the newest frame's picture. Waits for the copy lane. False when there was
-  // nothing to do.
+  // Makes what is missing: the resident image, the newest frame's picture. Waits for the copy lane. False when there
+  // was nothing to do.
   bool Work();
 
   bool resident_is_fixed() const { return resident_is_fixed_; }

@@ -107,8 +107,9 @@ void FillVoxels(const T* pixels, const Rescale& rescale, Int3 size, int step, Sh
   if (!image.is_byte && exact) {
     image.slope = rescale.slope;
     image.intercept = rescale.intercept + rescale.slope * *exact;
-    image.voxels = Gather<T, int16_t>(pixels, size, coarse, step,
-                                      [offset = *exact](T v) { return static_cast<int16_t>(static_cast<int>(v) - offset); });
+    image.voxels = Gather<T, int16_t>(pixels, size, coarse, step, [offset = *exact](T v) {
+      return static_cast<int16_t>(static_cast<int>(v) - offset);
+    });
     return;
   }
   const int low = image.is_byte ? 0 : kWordLow;
@@ -125,9 +126,11 @@ void FillVoxels(const T* pixels, const Rescale& rescale, Int3 size, int step, Sh
     return static_cast<int>(std::floor(std::clamp(at, static_cast<float>(low), static_cast<float>(high))));
   };
   if (image.is_byte) {
-    image.voxels = Gather<T, uint8_t>(pixels, size, coarse, step, [&](T v) { return static_cast<uint8_t>(convert(v)); });
+    image.voxels =
+        Gather<T, uint8_t>(pixels, size, coarse, step, [&](T v) { return static_cast<uint8_t>(convert(v)); });
   } else {
-    image.voxels = Gather<T, int16_t>(pixels, size, coarse, step, [&](T v) { return static_cast<int16_t>(convert(v)); });
+    image.voxels =
+        Gather<T, int16_t>(pixels, size, coarse, step, [&](T v) { return static_cast<int16_t>(convert(v)); });
   }
 }
 
@@ -164,9 +167,7 @@ bool IsInside(Vec3d i, Int3 n) {
   return i.x > -0.5 && i.y > -0.5 && i.z > -0.5 && i.x < n.x - 0.5 && i.y < n.y - 0.5 && i.z < n.z - 0.5;
 }
 
-int Nodes(int voxels, double step) {
-  return voxels <= 1 ? 1 : static_cast<int>(std::ceil((voxels - 1) / step)) + 1;
-}
+int Nodes(int voxels, double step) { return voxels <= 1 ? 1 : static_cast<int>(std::ceil((voxels - 1) / step)) + 1; }
 
 double NodeSpacing(double spacing, int voxels, int nodes) {
   return nodes <= 1 ? spacing : spacing * (voxels - 1) / (nodes - 1);
@@ -175,9 +176,8 @@ double NodeSpacing(double spacing, int voxels, int nodes) {
 }  // namespace
 
 ShownRange RangeOf(const void* pixels, PixelType type, const Rescale& rescale, const Geometry& grid) {
-  std::vector<double> values = WithType(type, [&](auto t) {
-    return Sample(static_cast<const decltype(t)*>(pixels), rescale, grid.voxels());
-  });
+  std::vector<double> values =
+      WithType(type, [&](auto t) { return Sample(static_cast<const decltype(t)*>(pixels), rescale, grid.voxels()); });
   if (values.empty()) return {};
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   ShownRange range;
@@ -219,7 +219,7 @@ std::optional<double> ShownImage::At(Vec3d point) const {
 }
 
 Json ShownImage::ToJson(const char* role) const {
-  return {{"role", role},   {"grid", GridJson(grid)},   {"type", is_byte ? "u8" : "i16"},
+  return {{"role", role},   {"grid", GridJson(grid)}, {"type", is_byte ? "u8" : "i16"},
           {"slope", slope}, {"intercept", intercept}, {"window", {range.black, range.white}}};
 }
 

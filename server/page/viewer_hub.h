@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ViewerHub: the sessions that somebody looks at. A session has a tap from its first viewer's coming until a while after
-// its last one's leaving, and its frames cost nothing beside that. One thread makes the pictures of all sessions, in
-// turn.
+// ViewerHub: the sessions that somebody looks at. A session has a tap from its first viewer's coming until a while
+// after its last one's leaving, and its frames cost nothing beside that. One thread makes the pictures of all sessions,
+// in turn.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_PAGE_VIEWER_HUB_H_

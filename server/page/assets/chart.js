@@ -44,7 +44,8 @@ function drawAxis(context, box, most, unit) {
     context.moveTo(box.left, y);
     context.lineTo(box.right, y);
     context.stroke();
-    context.fillText(`${+(most * i / 2).toPrecision(3)} ms`, box.left - 6 * unit, y);
+    const ms = most * i / 2;
+    context.fillText(most < 10000 ? `${+ms.toPrecision(3)} ms` : `${+(ms / 1000).toPrecision(3)} s`, box.left - 6 * unit, y);
   }
 }
 

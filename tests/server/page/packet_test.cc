@@ -52,9 +52,7 @@ TEST(Packet, IsTheSameInPiecesOfAnySize) {
   for (const size_t step : {1, 3, 7, 8, 16, 17, 33}) EXPECT_EQ(ReadIn(packet, 2, step), whole) << step;
 }
 
-TEST(Packet, TextThatIsNoUtf8DoesNotBreakTheHead) {
-  EXPECT_NO_THROW(Packet(Json{{"text", "\xff\xfe"}}, {}));
-}
+TEST(Packet, TextThatIsNoUtf8DoesNotBreakTheHead) { EXPECT_NO_THROW(Packet(Json{{"text", "\xff\xfe"}}, {})); }
 
 }  // namespace
 }  // namespace intrawarp::server

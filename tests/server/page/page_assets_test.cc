@@ -18,8 +18,9 @@ TEST(PageAssets, NameNothingOutside) {
     std::string text(asset.bytes);
     const std::string name_space = "http://www.w3.org/2000/svg";
     if (const size_t at = text.find(name_space); at != std::string::npos) text.erase(at, name_space.size());
-    for (const char* outside : {"http:", "https:", "//cdn", "@import", "url(", "eval(", "new Function", "importScripts",
-                                "serviceWorker", "document.cookie", "localStorage", "<script>", " style=\"", " onclick="}) {
+    for (const char* outside :
+         {"http:", "https:", "//cdn", "@import", "url(", "eval(", "new Function", "importScripts", "serviceWorker",
+          "document.cookie", "localStorage", "<script>", " style=\"", " onclick="}) {
       EXPECT_FALSE(absl::StrContains(text, outside)) << asset.name << " has " << outside;
     }
   }
