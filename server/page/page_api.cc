@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "server/base/names.h"
 #include "server/identity/method_roles.h"
+#include "server/page/low_priority.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
 #include "server/trail/audit_trail.h"
@@ -148,6 +149,7 @@ void PageApi::StopDrawing() {
 }
 
 void PageApi::DrawLoop() {
+  LowerPriority();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     ordered_.wait(lock, [this] { return stopping_ || !orders_.empty(); });

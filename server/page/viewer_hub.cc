@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "server/page/low_priority.h"
 #include "server/session/navigate_session.h"
 
 namespace intrawarp::server {
@@ -114,6 +115,7 @@ std::vector<ViewerHub::Entry> ViewerHub::TakeForgotten() {
 }
 
 void ViewerHub::Loop() {
+  LowerPriority();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     wake_.wait_for(lock, kPeriod, [this] { return stopping_ || has_work_; });
