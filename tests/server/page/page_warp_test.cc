@@ -38,7 +38,7 @@ class PageWarp : public testing::Test {
     const std::unique_ptr<Device> device = *OpenDevice("cpu");
     const Stream stream = *device->CreateStream();
     Arena arena;
-    const ExecContext ctx(*device, stream, arena);
+    const ExecContext ctx(*device, stream.view(), arena);
     Buffer memory = *device->Allocate(4 * phantom_.field.displacement.size(), ctx.stream());
     std::memcpy(memory.as<char>(), phantom_.field.displacement.data(), memory.bytes());
     const Transform transform(std::move(memory), fixed());
