@@ -84,7 +84,8 @@ TEST_F(PageWarp, PlanesArePicturesOfAllModes) {
   RunEngine();
   const ShownField field = ShowField(field_.data(), CoarseGrid(fixed()));
   const ShownRange range{-160, 240, -1000, 1000};
-  const ShownImage still = ShowImage(phantom_.fixed.pixels.data(), PixelType::kInt16, {}, fixed(), range, ShownLimits());
+  const ShownImage still =
+      ShowImage(phantom_.fixed.pixels.data(), PixelType::kInt16, {}, fixed(), range, ShownLimits());
   const ShownImage moving =
       ShowImage(phantom_.moving.pixels.data(), PixelType::kInt16, {}, phantom_.moving.geometry, range, ShownLimits());
   ErrorMap error;
