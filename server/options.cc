@@ -16,7 +16,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "server/audit/audit_chain.h"
-#include "server/config_file.h"
+#include "io/config_file.h"
 #include "server/flags.h"
 #include "server/identity/exposure.h"
 #include "server/monitor/metrics.h"
@@ -40,7 +40,7 @@ absl::Status SetFlags(const std::vector<std::string>& arguments, CommandLine& to
   return absl::OkStatus();
 }
 
-absl::Status SetEntry(const ConfigEntry& entry, CommandLine& to) {
+absl::Status SetEntry(const io::ConfigEntry& entry, CommandLine& to) {
   const Flag* const flag = FindFlag(entry.key);
   if (flag == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there is no such flag", NearestFlag(ServerSyntax(), entry.key)));
@@ -52,8 +52,8 @@ absl::Status SetEntry(const ConfigEntry& entry, CommandLine& to) {
 }
 
 absl::Status SetFromFile(const std::string& path, CommandLine& to) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
-  for (const ConfigEntry& entry : entries) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<io::ConfigEntry> entries, io::ReadConfigFile(path));
+  for (const io::ConfigEntry& entry : entries) {
     const absl::Status status = SetEntry(entry, to);
     if (status.ok()) continue;
     return absl::InvalidArgumentError(

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "server/config_file.h"
+#include "io/config_file.h"
 #include "server/identity/credentials.h"
 #include "server/pacs/peers.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -22,12 +22,12 @@ void RequireRefusal(const absl::Status& status) {
 }
 
 void TryFlags(absl::string_view text) {
-  const auto entries = ParseConfig(text);
+  const auto entries = intrawarp::io::ParseConfig(text);
   RequireRefusal(entries.status());
   if (!entries.ok()) return;
   std::string again;
-  for (const ConfigEntry& entry : *entries) again += entry.key + " = " + entry.value + "\n";
-  const auto parsed = ParseConfig(again);
+  for (const intrawarp::io::ConfigEntry& entry : *entries) again += entry.key + " = " + entry.value + "\n";
+  const auto parsed = intrawarp::io::ParseConfig(again);
   Require(parsed.ok() && parsed->size() == entries->size(), "as many flags again");
   for (size_t i = 0; i < entries->size(); ++i) {
     Require((*parsed)[i].key == (*entries)[i].key && (*parsed)[i].value == (*entries)[i].value, "the same flag");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/config_file.h"
+#include "io/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ std::set<std::string> FlagsOfHelp() {
 
 TEST(ConfigFile, EntriesInTheirOrder) {
   const auto entries =
-      ParseConfig("# comment\n\n  listen=127.0.0.1:1\r\nstate_dir =\t/srv/a folder # with this name \n");
+      io::ParseConfig("# comment\n\n  listen=127.0.0.1:1\r\nstate_dir =\t/srv/a folder # with this name \n");
   ASSERT_TRUE(entries.ok()) << entries.status();
   ASSERT_EQ(entries->size(), 2u);
   EXPECT_EQ((*entries)[0].line, 3);
@@ -75,7 +75,7 @@ TEST(ConfigFile, EntriesInTheirOrder) {
   EXPECT_EQ((*entries)[0].value, "127.0.0.1:1");
   EXPECT_EQ((*entries)[1].key, "state_dir");
   EXPECT_EQ((*entries)[1].value, "/srv/a folder # with this name");
-  EXPECT_TRUE(ParseConfig("")->empty());
+  EXPECT_TRUE(io::ParseConfig("")->empty());
 }
 
 TEST(ConfigFile, NamesTheLineAtFaultAndNoValue) {
@@ -87,7 +87,7 @@ TEST(ConfigFile, NamesTheLineAtFaultAndNoValue) {
       {"a = \xc3\xa4secret", "line 1: holds bytes"},
   };
   for (const auto& [text, message] : bad) {
-    const absl::Status status = ParseConfig(text).status();
+    const absl::Status status = io::ParseConfig(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/config_file.h"
+#include "io/config_file.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
-namespace intrawarp::server {
+namespace intrawarp::io {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{64} << 10;
@@ -59,11 +59,11 @@ absl::StatusOr<std::vector<ConfigEntry>> ParseConfig(absl::string_view text) {
 }
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = io::ReadSmallFile(path, kMaxBytes);
+  const absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxBytes);
   if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat(path, ": ", text.status().message()));
   absl::StatusOr<std::vector<ConfigEntry>> entries = ParseConfig(*text);
   if (entries.ok()) return entries;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", entries.status().message()));
 }
 
-}  // namespace intrawarp::server
+}  // namespace intrawarp::io
