@@ -73,13 +73,23 @@ absl::StatusOr<std::shared_ptr<const FieldMap>> FieldMap::Make(const Geometry& g
   return std::shared_ptr<const FieldMap>(map);
 }
 
+bool FieldMap::IsInside(const Vec3d& index) const {
+  for (int axis = 0; axis < 3; ++axis) {
+    // A plane is as thick as its spacing.
+    if (!(index[axis] >= -half_voxel_[axis] && index[axis] <= last_index_[axis] + half_voxel_[axis])) return false;
+  }
+  return true;
+}
+
 Vec3d FieldMap::Deformation(const Vec3d& point) const {
   const Vec3d index = to_index_(point);
+  return IsInside(index) ? AtIndex(index) : Vec3d{};
+}
+
+Vec3d FieldMap::AtIndex(const Vec3d& index) const {
   int64_t low[3];
   double part[3];
   for (int axis = 0; axis < 3; ++axis) {
-    // A plane is as thick as its spacing.
-    if (!(index[axis] >= -half_voxel_[axis] && index[axis] <= last_index_[axis] + half_voxel_[axis])) return {};
     const int last = grid_.size[axis] - 1;
     const double inside = std::clamp(index[axis], 0.0, double(last));
     low[axis] = std::min<int64_t>(static_cast<int64_t>(inside), std::max(0, last - 1));
@@ -108,11 +118,17 @@ std::optional<Vec3d> FieldMap::MapInverse(const Vec3d& point) const {
   const Vec3d wanted = affine_inverse_(point);
   Vec3d x = wanted;
   for (int i = 0; i < kInverseIterations; ++i) {
-    const Vec3d rest = wanted - (x + Deformation(x));
-    if (Dot(rest, rest) < kInverseToleranceMm * kInverseToleranceMm) return x;
+    const Vec3d index = to_index_(x);
+    if (!std::isfinite(index.x + index.y + index.z)) return std::nullopt;
+    const Vec3d rest = wanted - (x + AtIndex(index));
+    if (Dot(rest, rest) < kInverseToleranceMm * kInverseToleranceMm) {
+      if (IsInside(index)) return x;
+      break;
+    }
     x = x + rest;
   }
-  return std::nullopt;
+  if (IsInside(to_index_(wanted))) return std::nullopt;
+  return wanted;
 }
 
 AffineMap FieldMap::Jacobian(const Vec3d& point) const {
