@@ -59,7 +59,8 @@ std::string Counters::Text() const {
                   Single("intrawarp_igtl_peers", "gauge", "Peers that are connected.", peers));
   const std::string name = "intrawarp_igtl_messages_lost_total";
   absl::StrAppend(&text, Head(name, "counter", "Messages and frames that were lost, by place."));
-  for (int i = 0; i < kLostPlaces; ++i) absl::StrAppend(&text, name, "{where=\"", kPlaces[i], "\"} ", lost[i].load(), "\n");
+  for (int i = 0; i < kLostPlaces; ++i)
+    absl::StrAppend(&text, name, "{where=\"", kPlaces[i], "\"} ", lost[i].load(), "\n");
   absl::StrAppend(&text,
                   pose_seconds.Text("intrawarp_igtl_pose_seconds",
                                     "From the last byte of a pose to its mapped message in the queues."),

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/igtl/frame_session.h"
+
+#include <map>
+#include <utility>
+
+#include "client/igtl/codec/message.h"
+#include "engine/base/status_macros.h"
+#include "proto/convert.h"
+
+namespace intrawarp::igtl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kRetry{1000};
+// Frames whose answer is still to come are remembered; a session has far fewer in flight.
+constexpr size_t kRemembered = 16;
+
+bool IsAlike(const ImageFrame& a, const ImageFrame& b) {
+  return a.geometry.size == b.geometry.size && a.pixel_type == b.pixel_type;
+}
+
+}  // namespace
+
+Int3 StrideFor(const Geometry& grid, int64_t nodes) {
+  Int3 stride = {1, 1, 1};
+  const auto count = [&](int axis) { return int64_t{(grid.size[axis] + stride[axis] - 1) / stride[axis]}; };
+  while (count(0) * count(1) * count(2) > nodes) {
+    int finest = -1;
+    for (int axis = 0; axis < 3; ++axis) {
+      if (count(axis) < 3) continue;
+      if (finest < 0 || stride[axis] * grid.spacing[axis] < stride[finest] * grid.spacing[finest]) finest = axis;
+    }
+    if (finest < 0) break;
+    ++stride[finest];
+  }
+  return stride;
+}
+
+// One session of a plan, from its first image to its end.
+class FrameSession::Run {
+ public:
+  Run(FrameSession& owner, const Plan& plan, ImageFrame first) : owner_(owner), plan_(plan), first_(std::move(first)) {}
+
+  absl::Status Open() {
+    INTRAWARP_ASSIGN_OR_RETURN(client_, client::Client::Connect(owner_.options_.server, owner_.options_.client));
+    INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, client_->GetVolume(plan_.volume));
+    INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, GeometryFromProto(volume.geometry()));
+    domain_ = owner_.options_.is_volume_fixed ? grid : first_.geometry;
+    INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, Config());
+    std::lock_guard<std::mutex> lock(owner_.mutex_);
+    if (owner_.plan_.version != plan_.version) return absl::CancelledError("the plan changed");
+    stream_ = client_->Navigate(config);
+    owner_.stream_ = stream_.get();
+    return absl::OkStatus();
+  }
+
+  // Until the stream ends; why it did.
+  absl::Status Stream() {
+    absl::Status status = stream_->WaitUntilOpened();
+    if (status.ok()) {
+      ++owner_.counters_.sessions;
+      owner_.SetState("open");
+      std::thread sender([this] { SendAll(); });
+      status = ReceiveAll();
+      {
+        std::lock_guard<std::mutex> lock(owner_.mutex_);
+        has_ended_ = true;
+      }
+      owner_.changed_.notify_all();
+      stream_->Cancel();
+      sender.join();
+    }
+    std::lock_guard<std::mutex> lock(owner_.mutex_);
+    owner_.stream_ = nullptr;
+    return status;
+  }
+
+ private:
+  absl::StatusOr<v1::NavigateConfig> Config() const {
+    const BridgeOptions& options = owner_.options_;
+    v1::NavigateConfig config;
+    *(options.is_volume_fixed ? config.mutable_fixed() : config.mutable_moving()) = plan_.volume;
+    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), StagesOfMethod(plan_.method));
+    config.mutable_options()->mutable_error()->set_map(true);
+    if (options.error_limit_mm > 0) config.mutable_options()->set_error_limit_mm(options.error_limit_mm);
+    v1::FieldRequest& field = *config.mutable_field();
+    field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    const Int3 stride = StrideFor(domain_, options.field_points);
+    for (int axis = 0; axis < 3; ++axis) field.add_stride(stride[axis]);
+    config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
+    config.set_max_pending(2);
+    config.set_late_frames(v1::LATE_FRAMES_DELIVER);
+    if (options.frame_deadline_ms > 0) {
+      *config.mutable_frame_deadline() = DurationToProto(std::chrono::milliseconds(options.frame_deadline_ms));
+    }
+    *config.mutable_frame_geometry() = GeometryToProto(first_.geometry);
+    config.set_frame_pixel_type(PixelTypeToProto(first_.pixel_type));
+    return config;
+  }
+
+  void SendAll() {
+    for (int64_t number = 1;; ++number) {
+      ImageFrame frame;
+      {
+        std::unique_lock<std::mutex> lock(owner_.mutex_);
+        owner_.changed_.wait(lock, [this] { return has_ended_ || owner_.newest_.has_value(); });
+        if (has_ended_) return;
+        // The next session is for images of another kind: it takes the one that waits.
+        if (!IsAlike(*owner_.newest_, first_)) break;
+        frame = *std::exchange(owner_.newest_, std::nullopt);
+        sent_.emplace(number, frame);
+        if (sent_.size() > kRemembered) sent_.erase(sent_.begin());
+      }
+      client::Frame out;
+      out.number = number;
+      out.geometry = frame.geometry;
+      out.pixel_type = frame.pixel_type;
+      out.bytes = frame.voxels;
+      out.acquisition_time = TimeOf(frame.timestamp);
+      if (!stream_->Send(out).ok()) return;
+      ++owner_.counters_.frames_sent;
+      owner_.counters_.frame_seconds.Observe(Clock::now() - frame.received);
+    }
+    (void)stream_->CloseSend();
+  }
+
+  absl::Status ReceiveAll() {
+    while (true) {
+      FrameOutcome outcome;
+      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer,
+                                 stream_->Receive(client::SinkInto(&outcome.field)));
+      if (!answer) return absl::OkStatus();
+      outcome.answer = *std::move(answer);
+      outcome.volume = plan_.volume;
+      outcome.client = client_.get();
+      outcome.domain = domain_;
+      {
+        std::lock_guard<std::mutex> lock(owner_.mutex_);
+        const auto it = sent_.find(outcome.answer.result.frame_number());
+        if (it != sent_.end()) outcome.frame = it->second;
+        sent_.erase(sent_.begin(), sent_.upper_bound(outcome.answer.result.frame_number()));
+      }
+      if (outcome.frame && !owner_.options_.is_volume_fixed) outcome.domain = outcome.frame->geometry;
+      owner_.on_result_(outcome);
+    }
+  }
+
+  FrameSession& owner_;
+  const Plan plan_;
+  const ImageFrame first_;
+  Geometry domain_;
+  std::unique_ptr<client::Client> client_;
+  std::unique_ptr<client::NavigateStream> stream_;
+  bool has_ended_ = false;              // guarded by the owner's mutex
+  std::map<int64_t, ImageFrame> sent_;  // likewise
+};
+
+FrameSession::FrameSession(const BridgeOptions& options, OnResult on_result, Counters* counters)
+    : options_(options), on_result_(std::move(on_result)), counters_(*counters) {
+  plan_ = {options.starts_at_once, options.volume, options.method, 0};
+  thread_ = std::thread([this] { Loop(); });
+}
+
+FrameSession::~FrameSession() {
+  Change([this](Plan& plan) {
+    plan.is_running = false;
+    is_ending_ = true;
+  });
+  thread_.join();
+}
+
+void FrameSession::Put(ImageFrame frame) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (newest_ || !plan_.is_running) counters_.Lose(Lost::kFrame);
+    if (plan_.is_running) newest_ = std::move(frame);
+  }
+  changed_.notify_all();
+}
+
+void FrameSession::Change(const std::function<void(Plan& plan)>& change) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    change(plan_);
+    ++plan_.version;
+    if (!plan_.is_running) newest_.reset();
+    if (stream_ != nullptr) stream_->Cancel();
+  }
+  changed_.notify_all();
+}
+
+void FrameSession::Start() {
+  Change([](Plan& plan) { plan.is_running = true; });
+}
+void FrameSession::Stop() {
+  Change([](Plan& plan) { plan.is_running = false; });
+}
+void FrameSession::SetVolume(const std::string& volume) {
+  Change([&](Plan& plan) { plan.volume = volume; });
+}
+absl::Status FrameSession::SetMethod(const std::string& method) {
+  INTRAWARP_RETURN_IF_ERROR(StagesOfMethod(method).status());
+  Change([&](Plan& plan) { plan.method = method; });
+  return absl::OkStatus();
+}
+
+std::string FrameSession::state() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
+}
+
+void FrameSession::SetState(const std::string& state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  state_ = state;
+}
+
+void FrameSession::Loop() {
+  while (true) {
+    Plan plan;
+    ImageFrame first;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      state_ = plan_.is_running ? "waits for an image" : "stopped";
+      changed_.wait(lock, [this] { return is_ending_ || (plan_.is_running && newest_.has_value()); });
+      if (is_ending_) return;
+      plan = plan_;
+      first = *newest_;
+    }
+    Run run(*this, plan, std::move(first));
+    absl::Status status = run.Open();
+    if (status.ok()) status = run.Stream();
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (status.ok() || plan_.version != plan.version) continue;
+    state_ = std::string(absl::StatusCodeToString(status.code()));
+    changed_.wait_for(lock, kRetry, [&] { return is_ending_ || plan_.version != plan.version; });
+  }
+}
+
+}  // namespace intrawarp::igtl

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// FrameSession: images go to a session on the server, results come back, for as long as the bridge runs.
+//
+// A session is opened by the first image and opened anew after the volume, the method, or the size or type of images
+// changed, and after the server was lost, every second until it is back. Only the newest image waits; the server
+// supersedes in the same way (OVERLOAD_POLICY_LATEST_WINS).
+//
+// Thread safety: all members may be called from any thread; on_result comes from the session's own thread.
+#ifndef INTRAWARP_CLIENT_IGTL_FRAME_SESSION_H_
+#define INTRAWARP_CLIENT_IGTL_FRAME_SESSION_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "client/cpp/client.h"
+#include "client/igtl/counters.h"
+#include "client/igtl/options.h"
+
+namespace intrawarp::igtl {
+
+// A whole image, little-endian.
+struct ImageFrame {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  // Holds the voxels; `voxels` lies in it.
+  std::shared_ptr<const std::string> memory;
+  absl::string_view voxels;
+  uint64_t timestamp = 0;
+  std::chrono::steady_clock::time_point received;
+};
+
+struct FrameOutcome {
+  client::FrameAnswer answer;
+  client::GridData field;
+  // The fixed image's grid.
+  Geometry domain;
+  // When its image was received; unset where that is not known any more.
+  std::optional<ImageFrame> frame;
+  // The resident volume, and the client, for the length of the call.
+  std::string volume;
+  client::Client* client = nullptr;
+};
+
+class FrameSession {
+ public:
+  using OnResult = std::function<void(const FrameOutcome& outcome)>;
+
+  // `counters` outlive the session. The options' volume and method are where it begins.
+  FrameSession(const BridgeOptions& options, OnResult on_result, Counters* counters);
+  // Cancels what is under way.
+  ~FrameSession();
+
+  void Put(ImageFrame frame);
+
+  void Start();
+  void Stop();
+  void SetVolume(const std::string& volume);
+  // INVALID_ARGUMENT for a method that is none.
+  absl::Status SetMethod(const std::string& method);
+
+  // In words: "stopped", "waits for an image", "open", or why the last session ended.
+  std::string state() const;
+
+ private:
+  struct Plan {
+    bool is_running = false;
+    std::string volume;
+    std::string method;
+    int version = 0;
+  };
+  class Run;
+
+  void Loop();
+  void Change(const std::function<void(Plan& plan)>& change);
+  void SetState(const std::string& state);
+
+  const BridgeOptions options_;
+  const OnResult on_result_;
+  Counters& counters_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  Plan plan_;
+  bool is_ending_ = false;
+  std::optional<ImageFrame> newest_;
+  std::string state_ = "stopped";
+  client::NavigateStream* stream_ = nullptr;  // to be cancelled by Change
+
+  std::thread thread_;
+};
+
+// Voxels between the nodes of a coarse field, so that it has at most so many nodes: the axis with the finest nodes is
+// thinned out first.
+Int3 StrideFor(const Geometry& grid, int64_t nodes);
+
+}  // namespace intrawarp::igtl
+
+#endif  // INTRAWARP_CLIENT_IGTL_FRAME_SESSION_H_
