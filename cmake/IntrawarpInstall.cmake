@@ -89,7 +89,7 @@ function(intrawarp_install)
     install(TARGETS intrawarpd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
   endif()
   if(INTRAWARP_CLI)
-    install(TARGETS intrawarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+    install(TARGETS intrawarp intrawarp-igtl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
   endif()
 
   intrawarp_install_libraries(base intrawarp_base)

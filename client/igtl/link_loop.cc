@@ -215,7 +215,7 @@ void LinkLoop::Accept(const Connection& listener) {
   if (!is_peer) return;
   ++counters_.connections;
   ++counters_.peers;
-  if (handler_.on_connected) handler_.on_connected(id);
+  if (handler_.on_connected) handler_.on_connected(id, true);
 }
 
 void LinkLoop::HandleEvents(Connection& connection, uint32_t events) {
@@ -235,7 +235,7 @@ void LinkLoop::FinishConnecting(Connection& connection) {
   PrepareStream(connection.socket, options_.stall_timeout);
   ++counters_.connections;
   ++counters_.peers;
-  if (handler_.on_connected) handler_.on_connected(connection.id);
+  if (handler_.on_connected) handler_.on_connected(connection.id, connection.is_consumer);
   Write(connection);
 }
 

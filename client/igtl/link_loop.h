@@ -48,8 +48,8 @@ class LinkLoop {
   using PeerId = int64_t;
   struct Handler {
     std::function<void(PeerId peer, absl::StatusOr<Message> message)> on_message;
-    // A peer that is there, consumer or not.
-    std::function<void(PeerId peer)> on_connected;
+    // A peer is there.
+    std::function<void(PeerId peer, bool is_consumer)> on_connected;
     // At least every 50 ms.
     std::function<void()> on_tick;
   };

@@ -71,7 +71,7 @@ class LinkLoopTest : public ::testing::Test {
       if (message.ok()) contents_.push_back(std::string(message->content()));
       if (message.ok() && message->content() == "ask") loop_->Send(peer, Out("Answer", "answer"));
     };
-    handler.on_connected = [this](LinkLoop::PeerId) { ++connected_; };
+    handler.on_connected = [this](LinkLoop::PeerId, bool) { ++connected_; };
     auto loop = LinkLoop::Create(options, handler, &counters_);
     ASSERT_TRUE(loop.ok());
     loop_ = *std::move(loop);
