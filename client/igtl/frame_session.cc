@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/igtl/codec/message.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
@@ -61,7 +62,9 @@ class FrameSession::Run {
     absl::Status status = stream_->WaitUntilOpened();
     if (status.ok()) {
       ++owner_.counters_.sessions;
-      owner_.SetState("open");
+      const absl::Status shared = owner_.options_.shares_memory ? stream_->ShareMemory() : absl::OkStatus();
+      owner_.SetState(
+          shared.ok() ? "open" : absl::StrCat("open_without_shared_memory_", absl::StatusCodeToString(shared.code())));
       std::thread sender([this] { SendAll(); });
       status = ReceiveAll();
       {
@@ -222,7 +225,7 @@ void FrameSession::Loop() {
     ImageFrame first;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      state_ = plan_.is_running ? "waits for an image" : "stopped";
+      state_ = plan_.is_running ? "waits_for_an_image" : "stopped";
       changed_.wait(lock, [this] { return is_ending_ || (plan_.is_running && newest_.has_value()); });
       if (is_ending_) return;
       plan = plan_;

@@ -65,7 +65,8 @@ class FrameSession {
   // INVALID_ARGUMENT for a method that is none.
   absl::Status SetMethod(const std::string& method);
 
-  // In words: "stopped", "waits for an image", "open", or why the last session ended.
+  // In words: "stopped", "waits_for_an_image", "open", "open_without_shared_memory_CODE", or the code that the
+  // last session ended with.
   std::string state() const;
 
  private:

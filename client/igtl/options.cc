@@ -53,6 +53,7 @@ std::vector<FlagSpec> RegistrationFlags() {
       Choice("volume_role", {"fixed", "moving"}, "the volume's role; frames have the other one (moving)"),
       Text("method", "METHOD", "auto, or stages: rigid, affine, search, ffd, log-demons, with commas (auto)"),
       Choice("start", {"true", "false"}, "false waits for the command start (true)"),
+      Choice("shared_memory", {"true", "false"}, "frames and fields through memory of a server on this host (false)"),
       Integer("frame_deadline_ms", 1, 86400000, "a frame without an answer by then fails (none)"),
       Integer("error_limit_mm", 1, 1000000, "the expected error above which a verdict is review (the server's)"),
       Choice("review_fields", {"hold", "use"}, "what to do with a result whose verdict is review (hold)"),
@@ -118,6 +119,7 @@ void SetRegistration(const ParsedFlags& flags, BridgeOptions& options) {
   options.is_volume_fixed = flags.String("volume_role", "moving") == "fixed";
   options.method = flags.String("method", "auto");
   options.starts_at_once = flags.String("start", "true") == "true";
+  options.shares_memory = flags.String("shared_memory", "false") == "true";
   options.frame_deadline_ms = static_cast<int>(flags.Integer("frame_deadline_ms"));
   options.error_limit_mm = static_cast<double>(flags.Integer("error_limit_mm"));
   options.uses_review = flags.String("review_fields", "hold") == "use";

@@ -33,6 +33,7 @@ struct BridgeOptions {
   bool is_volume_fixed = false;
   std::string method = "auto";
   bool starts_at_once = true;
+  bool shares_memory = false;
   int frame_deadline_ms = 0;
   double error_limit_mm = 0;
   bool uses_review = false;

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The manual pages name every option and command of the programs, and troff finds nothing wrong with them.
-#   manuals.sh SOURCE_DIR INTRAWARP INTRAWARPD
+#   manuals.sh SOURCE_DIR PROGRAM...
 set -euo pipefail
-manual="$1/deploy/debian/manual" intrawarp="$2" intrawarpd="$3"
+manual="$1/deploy/debian/manual"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 failed=0
 fail() { echo "manuals: $*" >&2; failed=1; }
 
-for program in "$intrawarp" "$intrawarpd"; do
+for program in "${@:2}"; do
   name="${program##*/}"
   "$manual" "$program" >"$work/page"
   MANWIDTH=100 GROFF_NO_SGR=1 man --warnings -l -Tutf8 "$work/page" >"$work/text" 2>"$work/warnings"
