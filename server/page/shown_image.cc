@@ -81,7 +81,11 @@ std::shared_ptr<const std::string> Gather(const From* pixels, Int3 size, Int3 co
   for (int z = 0; z < coarse.z; ++z) {
     for (int y = 0; y < coarse.y; ++y) {
       const From* row = pixels + (int64_t{z} * step * size.y + int64_t{y} * step) * size.x;
-      for (int x = 0; x < coarse.x; ++x) out[x] = convert(row[int64_t{x} * step]);
+      if (step == 1) {  // a loop that compilers make vectors of
+        for (int x = 0; x < coarse.x; ++x) out[x] = convert(row[x]);
+      } else {
+        for (int x = 0; x < coarse.x; ++x) out[x] = convert(row[int64_t{x} * step]);
+      }
       out += coarse.x;
     }
   }
@@ -121,9 +125,11 @@ void FillVoxels(const T* pixels, const Rescale& rescale, Int3 size, int step, Sh
   // In float32, which compilers make vectors of.
   const auto scale = static_cast<float>(rescale.slope / image.slope);
   const auto shift = static_cast<float>((rescale.intercept - image.intercept) / image.slope + 0.5);
-  const auto convert = [scale, shift, low, high](T v) {
-    const float at = scale * static_cast<float>(v) + shift;
-    return static_cast<int>(std::floor(std::clamp(at, static_cast<float>(low), static_cast<float>(high))));
+  const auto least = static_cast<float>(low), most = static_cast<float>(high);
+  // What is not a number becomes the least; the cast rounds towards 0, from above it.
+  const auto convert = [scale, shift, least, most, low](T v) {
+    const float at = std::min(most, std::max(least, scale * static_cast<float>(v) + shift));
+    return static_cast<int>(at - least) + low;
   };
   if (image.is_byte) {
     image.voxels =
