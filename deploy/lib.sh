@@ -54,6 +54,6 @@ build_programs() {
   cmake --preset release -B "$directory" -DINTRAWARP_BUILD_TESTS=OFF -DINTRAWARP_BUILD_BENCH=OFF \
     -DINTRAWARP_UNITY=ON -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$PWD/$directory/bin" "-DINTRAWARP_CUDA=$cuda" "${options[@]}" \
     --log-level=WARNING >/dev/null
-  say "building the server and the command line with $(nproc) jobs"
-  cmake --build "$directory" --target intrawarpd intrawarp --parallel "$(nproc)"
+  say "building the server, the command line and the bridge with $(nproc) jobs"
+  cmake --build "$directory" --target intrawarpd intrawarp intrawarp-igtl --parallel "$(nproc)"
 }

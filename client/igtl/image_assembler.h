@@ -21,7 +21,7 @@ class ImageAssembler {
   // Whether the volume is whole now. RESOURCE_EXHAUSTED for a volume of more bytes than the limit.
   absl::StatusOr<bool> Add(const ImageContent& part);
 
-  // Of the volume, as a whole image.
+  // The header of the volume as a whole image.
   const ImageHeader& header() const { return header_; }
   const std::string& voxels() const { return voxels_; }
 

@@ -31,7 +31,7 @@ struct Snapshot {
   }
 };
 
-// Of an outcome with status OK and a field. INVALID_ARGUMENT for a field or a report that contradicts itself.
+// Takes an outcome with status OK and a field. INVALID_ARGUMENT for a field or a report that contradicts itself.
 absl::StatusOr<std::shared_ptr<const Snapshot>> SnapshotOf(const FrameOutcome& outcome);
 
 }  // namespace intrawarp::igtl

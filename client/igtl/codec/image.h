@@ -34,7 +34,7 @@ struct ImageHeader {
 
 struct ImageContent {
   ImageHeader header;
-  // Of the message.
+  // These lie in the message.
   absl::string_view voxels;
 };
 

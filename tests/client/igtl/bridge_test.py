@@ -126,7 +126,7 @@ class BridgeTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.server = subprocess.Popen((os.environ["INTRAWARPD"], "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
-                                       "--device=cpu"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                                       "--device=cpu", f"--shared_memory={cls.folder.name}/shm"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         cls.address = cls.server.stdout.readline().split()[1].split("=")[1]
         cls.moved = voxels(SHIFT)
         path = os.path.join(cls.folder.name, "moving.nii")

@@ -60,14 +60,17 @@ def latency(seconds):
     source = random.Random(1)
     row = struct.pack(f"<{side}f", *(source.uniform(0, 200) for _ in range(side)))
     big = igtl.Message("IMAGE", "Scanner", igtl.image((side,) * 3, (1, 1, 1), (0, 0, 0), row * side * side), 1).pack(0)
-    bridge = base.Bridge(case.address, "--volume=volumes/pre", "--method=affine", "--check_crc=false")
-    peer = igtl.Peer(bridge.port)
-    for _ in range(20):
-        peer.socket.sendall(big)
-        time.sleep(0.5)
-    print("a frame of 128^3 float32, last byte to sent (s):",
-          histogram(bridge.metrics(), "intrawarp_igtl_frame_seconds"), flush=True)
-    bridge.end()
+    for shared in ("false", "true"):
+        bridge = base.Bridge(case.address, "--volume=volumes/pre", "--method=affine", "--check_crc=false",
+                             f"--shared_memory={shared}")
+        peer = igtl.Peer(bridge.port)
+        for _ in range(20):
+            peer.socket.sendall(big)
+            time.sleep(0.5)
+        state = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: "open" in m.metadata["session"])
+        print(f"a frame of 128^3 float32, last byte to sent (s), {state.metadata['session']}, shared memory {shared}:",
+              histogram(bridge.metrics(), "intrawarp_igtl_frame_seconds"), flush=True)
+        bridge.end()
     case.tearDownClass()
 
 
