@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kNoiseSize = 32;  // a power of two
 constexpr double kBodyA = 135, kBodyB = 98, kBodyY = 10;
+// The surface along which organs slide: its depth below the skin, behind the ribs, and an ellipse around the spine, in
+// the cross-section before the narrowing.
+constexpr double kWallDepth = 32, kSpineY = 57, kSpineA = 30, kSpineB = 24;
 
 // SplitMix64 (Steele, Lea and Flood 2014): its step, and what it makes of the state.
 constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
@@ -42,6 +45,12 @@ double EllipseDistance(double x, double y, double a, double b) {
 double SmoothUnion(double a, double b, double k) {
   const double h = std::max(k - std::abs(a - b), 0.0) / k;
   return std::min(a, b) - 0.25 * k * h * h;
+}
+
+// The body's cross-section at a height as a share of its widest one.
+double Narrowing(double z) {
+  const double bend = (z - 25) / 100;
+  return 1 - 0.07 * bend * bend / (1 + 0.3 * bend * bend);
 }
 
 void Blend(double coverage, double value, double& hu) { hu += coverage * (value - hu); }
@@ -123,9 +132,29 @@ double Anatomy::Texture(Vec3d p) const {
 }
 
 double Anatomy::BodyDistance(Vec3d p) const {
-  const double bend = (p.z - 25) / 100;
-  const double scale = 1 - 0.07 * bend * bend / (1 + 0.3 * bend * bend);
+  const double scale = Narrowing(p.z);
   return EllipseDistance(p.x, p.y - kBodyY, kBodyA * scale, kBodyB * scale);
+}
+
+double Anatomy::SlidingDistance(Vec3d p) const {
+  const double scale = Narrowing(p.z), x = p.x / scale, y = (p.y - kBodyY) / scale;
+  const double wall = EllipseDistance(x, y, kBodyA, kBodyB) + kWallDepth;
+  return std::max(wall, -EllipseDistance(x, y - kSpineY, kSpineA, kSpineB));
+}
+
+Vec3d Anatomy::Slide(Vec3d p, double slip_mm) const {
+  const double before = Narrowing(p.z), x = p.x / before, y = (p.y - kBodyY) / before;
+  const double height = (p.z - 20) / 90;
+  p.z += slip_mm * std::exp(-height * height) * (0.75 - 0.25 * std::tanh(y / 40));
+  const double after = Narrowing(p.z);
+  return {after * x, kBodyY + after * y, p.z};
+}
+
+double Anatomy::SlidingHounsfield(Vec3d p, double slip_mm) const {
+  double hu = Wall(p);
+  const double organs = Coverage(SlidingDistance(p));
+  if (organs > 0) Blend(organs, Organs(Slide(p, slip_mm)), hu);
+  return hu;
 }
 
 double Anatomy::LiverDistance(Vec3d p) const {
@@ -141,10 +170,31 @@ double Anatomy::Hounsfield(Vec3d p) const {
   const double texture = Texture(p);
   double hu = -1000;
   PaintWall(p, body, texture, hu);
-  PaintChest(p, body, texture, hu);
+  PaintChest(p, texture, hu);
+  PaintRibs(p, body, texture, hu);
   PaintOrgans(p, texture, hu);
   PaintLiver(p, texture, hu);
   PaintSpine(p, texture, hu);
+  return hu;
+}
+
+double Anatomy::Wall(Vec3d p) const {
+  const double body = BodyDistance(p), texture = Texture(p);
+  double hu = -1000;
+  if (body > edge_) return hu;
+  PaintWall(p, body, texture, hu);
+  PaintRibs(p, body, texture, hu);
+  PaintSpine(p, texture, hu);
+  return hu;
+}
+
+double Anatomy::Organs(Vec3d p) const {
+  const double texture = Texture(p);
+  double hu = -1000;
+  PaintWall(p, BodyDistance(p), texture, hu);
+  PaintChest(p, texture, hu);
+  PaintOrgans(p, texture, hu);
+  PaintLiver(p, texture, hu);
   return hu;
 }
 
@@ -171,11 +221,14 @@ void Anatomy::PaintWall(Vec3d p, double body, double texture, double& hu) const 
   Blend(Coverage(body + 15 + fat_mm), -75 + 55 * texture, hu);
 }
 
-// Lungs, heart and ribs.
-void Anatomy::PaintChest(Vec3d p, double body, double texture, double& hu) const {
+// Lungs and heart.
+void Anatomy::PaintChest(Vec3d p, double texture, double& hu) const {
   PaintEllipsoid(p, {-60, 14, 132}, {56, 70, 74}, -830 + 40 * texture, hu);
   PaintEllipsoid(p, {62, 14, 136}, {52, 68, 76}, -830 + 40 * texture, hu);
   PaintEllipsoid(p, {18, -22, 118}, {50, 40, 44}, 150 + 15 * texture, hu);
+}
+
+void Anatomy::PaintRibs(Vec3d p, double body, double texture, double& hu) const {
   constexpr double kDepth = 24, kPitch = 29;
   const double radial = body + kDepth;
   if (std::abs(radial) > 5 + edge_ || p.z < -30) return;

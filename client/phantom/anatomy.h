@@ -26,6 +26,16 @@ class Anatomy {
   double BodyDistance(Vec3d p) const;
   double LiverDistance(Vec3d p) const;
 
+  // Breathing. The surface between the wall of the trunk (with ribs and spine, which stay) and the organs, which slide
+  // along it to the head: a tube that follows the narrowing of the body, and that Slide maps to itself.
+  // Millimetres to the surface, to first order; negative on the side of the organs.
+  double SlidingDistance(Vec3d p) const;
+  // Moves a point on the side of the organs by up to `slip_mm` to the head; less at the back, and fading to the head
+  // and to the feet. It folds from about 100 mm on.
+  Vec3d Slide(Vec3d p, double slip_mm) const;
+  // The wall at p, and the organs at Slide(p).
+  double SlidingHounsfield(Vec3d p, double slip_mm) const;
+
  private:
   struct Tube {
     Vec3d from, to;
@@ -34,11 +44,14 @@ class Anatomy {
   void GrowVessels(uint32_t seed);
   void Branch(Vec3d from, Vec3d direction, double length, double radius, int depth, class UniformRandom& random);
 
+  double Wall(Vec3d p) const;
+  double Organs(Vec3d p) const;
   double Coverage(double distance) const;
   double Texture(Vec3d p) const;
   double Noise(Vec3d p, int table) const;
   void PaintWall(Vec3d p, double body_distance, double texture, double& hu) const;
-  void PaintChest(Vec3d p, double body_distance, double texture, double& hu) const;
+  void PaintChest(Vec3d p, double texture, double& hu) const;
+  void PaintRibs(Vec3d p, double body_distance, double texture, double& hu) const;
   void PaintOrgans(Vec3d p, double texture, double& hu) const;
   void PaintLiver(Vec3d p, double texture, double& hu) const;
   void PaintSpine(Vec3d p, double texture, double& hu) const;

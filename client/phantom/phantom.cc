@@ -2,16 +2,15 @@
 #include "client/phantom/phantom.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numbers>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/phantom/pair.h"
+#include "client/phantom/shapes.h"
+#include "client/phantom/voxels.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::phantom {
@@ -68,57 +67,8 @@ absl::Status ValidateAffine(const AffineMap& affine, bool planar) {
   return absl::OkStatus();
 }
 
-int16_t ToInt16(double value) { return static_cast<int16_t>(std::clamp(std::lround(value), -32768l, 32767l)); }
-
-// body(row) for row in [0, count), in any order, on all cores. The phantom has a loop of its own, so that the command
-// line links neither the engine nor oneTBB.
-template <typename Body>
-void ForEachRow(int64_t count, const Body& body) {
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    for (int64_t row; (row = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(row);
-  };
-  std::vector<std::jthread> others;
-  try {
-    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // The threads that could be started share the rows.
-  }
-  work();
-}
-
-// body(index, point) for every voxel of the grid.
-template <typename Body>
-void ForEachVoxel(const Geometry& g, const Body& body) {
-  const AffineMap to_physical = IndexToPhysical(g);
-  ForEachRow(int64_t{g.size.y} * g.size.z, [&](int64_t row) {
-    const int y = static_cast<int>(row % g.size.y), z = static_cast<int>(row / g.size.y);
-    for (int x = 0; x < g.size.x; ++x) {
-      body(row * g.size.x + x, to_physical({double(x), double(y), double(z)}));
-    }
-  });
-}
-
-io::HostVolume EmptyVolume(const Geometry& geometry, PixelType type) {
-  io::HostVolume volume;
-  volume.geometry = geometry;
-  volume.pixel_type = type;
-  volume.pixels.resize(geometry.voxels() * BytesPerPixel(type));
-  return volume;
-}
-
-void SetPixel(io::HostVolume& volume, int64_t index, int16_t value) {
-  std::memcpy(volume.pixels.data() + index * sizeof(value), &value, sizeof(value));
-}
-
-bool Contains(const Geometry& g, Vec3d p) {
-  const Vec3d index = PhysicalToIndex(g)(p);
-  for (int a = 0; a < 3; ++a)
-    if (index[a] < 0 || index[a] > g.size[a] - 1 + 1e-9) return g.is_2d() && a == 2 && std::abs(index[a]) < 0.5;
-  return true;
-}
-
-absl::Status PlaceLandmarks(const PhantomModel& model, uint32_t seed, Phantom& phantom) {
+absl::Status PlaceLandmarks(const PhantomModel& model, const PairFunctions& functions, uint32_t seed,
+                            Phantom& phantom) {
   constexpr int kAttempts = 200000;
   UniformRandom random(uint64_t{seed} + 0x6c616e64);
   const Geometry& g = model.fixed_geometry();
@@ -127,8 +77,9 @@ absl::Status PlaceLandmarks(const PhantomModel& model, uint32_t seed, Phantom& p
   for (int attempt = 0; attempt < kAttempts && missing[0] + missing[1] > 0; ++attempt) {
     Vec3d index;
     for (int a = 0; a < 3; ++a) index[a] = random(0, 1) * (g.size[a] - 1);
-    const Vec3d x = to_physical(index), y = model.Transform(x);
+    const Vec3d x = to_physical(index), y = functions.transform(x);
     if (model.BodyDistance(y) > -kLandmarkMargin || !Contains(model.moving_geometry(), y)) continue;
+    if (functions.has_counterpart && !functions.has_counterpart(x, y)) continue;
     int& left = missing[model.LiverDistance(y) < 0 ? 0 : 1];
     if (left == 0) continue;
     --left;
@@ -152,14 +103,6 @@ AffineMap Rotation(Vec3d axis, double angle) {
   const auto [x, y, z] = axis;
   return Linear(t * x * x + c, t * x * y - s * z, t * x * z + s * y, t * x * y + s * z, t * y * y + c,
                 t * y * z - s * x, t * x * z - s * y, t * y * z + s * x, t * z * z + c);
-}
-
-Vec3d RandomDirection(UniformRandom& random) {
-  for (;;) {
-    const Vec3d v{random(-1, 1), random(-1, 1), random(-1, 1)};
-    const double square = Dot(v, v);
-    if (square > 1e-3 && square <= 1) return (1 / std::sqrt(square)) * v;
-  }
 }
 
 }  // namespace
@@ -233,9 +176,20 @@ double PhantomModel::JacobianDeterminant(Vec3d x) const {
 double PhantomModel::Hounsfield(Vec3d y) const { return anatomy_.Hounsfield((1 / scale_) * y); }
 double PhantomModel::BodyDistance(Vec3d y) const { return scale_ * anatomy_.BodyDistance((1 / scale_) * y); }
 double PhantomModel::LiverDistance(Vec3d y) const { return scale_ * anatomy_.LiverDistance((1 / scale_) * y); }
+double PhantomModel::SlidingDistance(Vec3d y) const { return scale_ * anatomy_.SlidingDistance((1 / scale_) * y); }
 
-absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel model, PhantomModel::Create(options));
+Vec3d PhantomModel::Slide(Vec3d y, double slip_mm) const {
+  return scale_ * anatomy_.Slide((1 / scale_) * y, slip_mm / scale_);
+}
+
+double PhantomModel::SlidingHounsfield(Vec3d y, double slip_mm) const {
+  return anatomy_.SlidingHounsfield((1 / scale_) * y, slip_mm / scale_);
+}
+
+double InvertedIntensity(double hounsfield) { return kInvertOffset + kInvertSlope * hounsfield; }
+
+absl::StatusOr<Phantom> SamplePair(const PhantomOptions& options, const PhantomModel& model,
+                                   const PairFunctions& functions) {
   const Geometry& fixed = model.fixed_geometry();
   Phantom phantom;
   phantom.fixed = EmptyVolume(fixed, PixelType::kInt16);
@@ -243,23 +197,32 @@ absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options) {
   phantom.body_mask = EmptyVolume(fixed, PixelType::kUint8);
   phantom.field.geometry = fixed;
   phantom.field.displacement.resize(3 * fixed.voxels());
-  INTRAWARP_RETURN_IF_ERROR(PlaceLandmarks(model, options.seed, phantom));
+  INTRAWARP_RETURN_IF_ERROR(PlaceLandmarks(model, functions, options.seed, phantom));
 
   const auto noise = [&](int image, int64_t index) {
     return options.noise_sd == 0 ? 0.0 : options.noise_sd * NormalAt(2 * uint64_t{options.seed} + image, index);
   };
   ForEachVoxel(fixed, [&](int64_t i, Vec3d x) {
-    const Vec3d y = model.Transform(x), u = y - x;
+    const Vec3d y = functions.transform(x), u = y - x;
     for (int a = 0; a < 3; ++a) phantom.field.displacement[3 * i + a] = static_cast<float>(u[a]);
     phantom.body_mask.pixels[i] = model.BodyDistance(y) < 0;
-    SetPixel(phantom.fixed, i, ToInt16(model.Hounsfield(y) + noise(0, i)));
+    SetPixel(phantom.fixed, i, ToInt16(functions.fixed_hounsfield(x, y) + noise(0, i)));
   });
   ForEachVoxel(phantom.moving.geometry, [&](int64_t i, Vec3d y) {
-    const double hu = model.Hounsfield(y);
-    const double value = options.invert_intensities ? kInvertOffset + kInvertSlope * hu : hu;
+    const double hu = functions.moving_hounsfield(y);
+    const double value = options.invert_intensities ? InvertedIntensity(hu) : hu;
     SetPixel(phantom.moving, i, ToInt16(value + noise(1, i)));
   });
   return phantom;
+}
+
+absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel model, PhantomModel::Create(options));
+  return SamplePair(options, model,
+                    {.transform = [&](Vec3d x) { return model.Transform(x); },
+                     .fixed_hounsfield = [&](Vec3d, Vec3d y) { return model.Hounsfield(y); },
+                     .moving_hounsfield = [&](Vec3d y) { return model.Hounsfield(y); },
+                     .has_counterpart = nullptr});
 }
 
 io::HostVolume SampleFixed(const PhantomModel& model, double noise_sd, uint64_t noise_seed) {

@@ -66,6 +66,12 @@ class PhantomModel {
   double Hounsfield(Vec3d moving_point) const;
   double BodyDistance(Vec3d moving_point) const;
   double LiverDistance(Vec3d moving_point) const;
+  // The organs that slide along the wall of the trunk (anatomy.h), in mm of the image.
+  double SlidingDistance(Vec3d moving_point) const;
+  Vec3d Slide(Vec3d moving_point, double slip_mm) const;
+  double SlidingHounsfield(Vec3d moving_point, double slip_mm) const;
+  // mm of the image for a mm of the anatomy.
+  double scale() const { return scale_; }
 
  private:
   PhantomModel(const PhantomOptions& options, const Geometry& fixed, double scale);
