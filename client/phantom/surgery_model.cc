@@ -66,11 +66,12 @@ absl::Status ValidateSizes(const SurgeryOptions& o, double scale) {
       return Invalid("tumour_mm: must be above 0, and at most three quarters of hole_mm");
     if (!(collapse >= 0 && collapse <= 0.25 * hole)) return Invalid("collapse_mm: must be 0 to a quarter of hole_mm");
   }
-  const double farthest = o.kind == SurgeryKind::kSliding  ? kFarthestSlip
-                          : o.kind == SurgeryKind::kNeedle ? kFarthestPush
-                                                           : amplitude / scale;
-  if (!(amplitude >= 0 && amplitude <= farthest * scale))
-    return Invalid(absl::StrCat("amplitude_mm: must be 0 to ", farthest * scale, " for this kind and field of view"));
+  // The plain phantom judges its own motion.
+  const double farthest = o.kind == SurgeryKind::kSliding  ? kFarthestSlip * scale
+                          : o.kind == SurgeryKind::kNeedle ? kFarthestPush * scale
+                                                           : amplitude;
+  if (!(amplitude >= 0 && amplitude <= farthest))
+    return Invalid(absl::StrCat("amplitude_mm: must be 0 to ", farthest, " for this kind and field of view"));
   if (o.rods < 0 || o.rods > kMaxRods) return Invalid(absl::StrCat("rods: must be 0 to ", kMaxRods));
   if (o.padding && (*o.padding < -32768 || *o.padding > 32767)) return Invalid("padding: must be -32768 to 32767");
   return absl::OkStatus();

@@ -59,7 +59,8 @@ TEST_P(MissingTissueServiceTest, AReportSaysWhereTissueIsMissing) {
               1e-6 * tissue.volume_mm3());
   EXPECT_NEAR(tissue.volume_mm3(), 4.0 / 3 * M_PI * 12 * 12 * 12, 3000);
   EXPECT_GT(tissue.fraction(), 0);
-  if (report.error_at_size() > 0) EXPECT_TRUE(report.error_at(0).no_correspondence());
+  ASSERT_EQ(report.error_at_size(), 1);
+  EXPECT_TRUE(report.error_at(0).no_correspondence());
 }
 
 TEST_P(MissingTissueServiceTest, NothingIsMissingInWholeImages) {
