@@ -53,7 +53,7 @@ struct SurgeryOptions {
   std::optional<double> collapse_mm;
   // Rods of 80 x 3 mm with 20 times the largest intensity of their image.
   int rods = 0;
-  // Of rods, bubbles (default: both images) and the end (default: fixed).
+  // Where rods, bubbles (both images where not given) and the end (the fixed image) are.
   std::optional<OutliersIn> outliers_in;
   // The value of the voxels beyond the end, -1024 where not given.
   std::optional<int> padding;
