@@ -225,7 +225,8 @@ class BridgeTest(unittest.TestCase):
 
     def test_a_fixed_volume_maps_by_the_inverse(self):
         bridge, peer = self.open("--volume=volumes/pre", "--volume_role=fixed", "--method=affine",
-                                 "--review_fields=use", "--coordinates=lps", "--header_version=1")
+                                 "--review_fields=use", "--coordinates=lps", "--header_version=1",
+                                 "--max_field_age_ms=600000")
         peer.send("IMAGE", "Scanner", frame(self.still), version=1)
         peer.expect("TRANSFORM", "IntrawarpAffine")
         peer.send("POSITION", "Probe", struct.pack(">3f", 1, 2, 3), version=1)
