@@ -95,7 +95,8 @@ TEST(ConfigFile, NamesTheLineAtFaultAndNoValue) {
 }
 
 TEST(ConfigFile, AFileThatIsNone) {
-  EXPECT_THAT(std::string(io::ReadConfigFile("/nonexistent/file").status().message()), HasSubstr("/nonexistent/file: "));
+  EXPECT_THAT(std::string(io::ReadConfigFile("/nonexistent/file").status().message()),
+              HasSubstr("/nonexistent/file: "));
   EXPECT_FALSE(io::ReadConfigFile("/tmp").ok());
   const TemporaryFile large(std::string(70 << 10, '#'));
   EXPECT_EQ(io::ReadConfigFile(large.path()).status().code(), absl::StatusCode::kResourceExhausted);
