@@ -18,7 +18,8 @@ struct Picture {
   std::vector<uint8_t> pixels;  // 3 * width * height
 };
 
-// The bytes of a PNG file. Errors as of WritePng, but for those of files. Equal pictures give equal bytes. Thread-safe.
+// The bytes of a PNG file. The errors of WritePng, except the errors of files. Equal pictures give equal bytes.
+// Thread-safe.
 absl::StatusOr<std::string> EncodePng(const Picture& picture);
 
 // Replaces the file at once or leaves it as it was (AtomicFile in file.h). INVALID_ARGUMENT for a picture whose parts

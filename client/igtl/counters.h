@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bridge counts: messages in and out, messages lost and where, latencies; as Prometheus' text. Thread-safe.
+// The bridge's counters, as Prometheus' text: messages in, out and lost (and where), latencies. Thread-safe.
 #ifndef INTRAWARP_CLIENT_IGTL_COUNTERS_H_
 #define INTRAWARP_CLIENT_IGTL_COUNTERS_H_
 

@@ -30,7 +30,7 @@ class FieldMap {
   Vec3d Map(const Vec3d& point) const;
   // T^-1, to a thousandth of a millimetre; nothing where the iteration does not get there (a field that folds) and in
   // the gap that a field can leave at the border of its domain. Where both a point of the domain and one outside are
-  // mapped to this point, the answer is that of the domain.
+  // mapped to this point, the answer is the point of the domain.
   std::optional<Vec3d> MapInverse(const Vec3d& point) const;
 
   // The pose at its mapped place, turned by the rotation that is nearest to the Jacobian there.
@@ -40,7 +40,7 @@ class FieldMap {
  private:
   FieldMap() = default;
   bool IsInside(const Vec3d& index) const;
-  // u at an index of the grid; beyond the border that of the border.
+  // u at an index of the grid; beyond the border, u at the border.
   Vec3d AtIndex(const Vec3d& index) const;
   Vec3d Deformation(const Vec3d& point) const;
   AffineMap Jacobian(const Vec3d& point) const;

@@ -28,7 +28,7 @@ absl::Status ImageAssembler::Begin(const ImageHeader& header) {
   }
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedMultiply(voxels, VoxelBytes(header)));
   if (bytes > max_bytes_) {
-    return FieldError(absl::StatusCode::kResourceExhausted, "image.size", "is that of a volume above the limit");
+    return FieldError(absl::StatusCode::kResourceExhausted, "image.size", "makes a volume above the limit");
   }
   header_ = header;
   header_.part_begin = {};

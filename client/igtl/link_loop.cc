@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr LinkLoop::PeerId kEverybody = 0;
-// What is read of one peer before the others have their turn: its checksum takes some 50 us.
+// The most bytes that are read of one peer before the others have their turn: their checksum takes some 50 us.
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr int kTickMs = 50;
 constexpr int kEvents = 64;

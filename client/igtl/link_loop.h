@@ -3,7 +3,7 @@
 //
 // Peers connect to it (Listen), or it connects to them, again and again until they are there (Connect). Messages that
 // come are given to the handler on the loop's thread. Messages that are broadcast go to every consumer: peers that
-// connected, and those of Connect that were named consumers. Every consumer has an OutQueue, and TCP is asked to keep
+// connected, and peers of Connect that were named consumers. Every consumer has an OutQueue, and TCP is asked to keep
 // little that is not sent, so that a consumer that stalls costs nobody but itself.
 //
 // A peer is disconnected when its stream cannot be followed, when it is silent within a message or takes nothing of a

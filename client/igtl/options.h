@@ -58,7 +58,7 @@ struct BridgeOptions {
 
 CommandSyntax BridgeSyntax();
 
-// The options of a command line with those of the file that its --config names; the command line counts.
+// The options of a command line with the options of the file that its --config names; the command line counts.
 // INVALID_ARGUMENT, naming the flag or the line; errors of ReadConfigFile.
 absl::StatusOr<BridgeOptions> ParseOptions(absl::Span<const std::string> arguments);
 

@@ -20,12 +20,12 @@ struct PairFunctions {
   std::function<bool(Vec3d fixed, Vec3d moving)> has_counterpart;
 };
 
-// Noise, inversion and the seed of landmarks are those of `options`, grids and distances those of `model`.
+// `options` gives noise, inversion and the seed of landmarks, `model` the grids and distances.
 // INVALID_ARGUMENT where too little of the body is in the images for the landmarks.
 absl::StatusOr<Phantom> SamplePair(const PhantomOptions& options, const PhantomModel& model,
                                    const PairFunctions& functions);
 
-// What inversion makes of an intensity in HU.
+// An intensity in HU after inversion.
 double InvertedIntensity(double hounsfield);
 
 }  // namespace intrawarp::phantom

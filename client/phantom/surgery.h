@@ -104,7 +104,7 @@ class SurgeryModel {
     Distance distance;
     double hounsfield;
   };
-  // What one image has and the other has not.
+  // The things that one image has and the other has not.
   struct Scene {
     std::vector<Solid> solids;
     std::vector<Distance> metal;

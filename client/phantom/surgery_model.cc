@@ -216,7 +216,7 @@ absl::StatusOr<Vec3d> SurgeryModel::PlaceInBody(UniformRandom& random, bool fixe
   return Invalid("size: leaves too little of the body in the image");
 }
 
-// What precedes the motion of the plain phantom, in the fixed image.
+// The motion that comes before the motion of the plain phantom, in the fixed image.
 Vec3d SurgeryModel::Before(Vec3d x) const {
   const auto bell = [](double distance, double reach) { return std::exp(-(distance / reach) * (distance / reach)); };
   if (options_.kind == SurgeryKind::kResection) {

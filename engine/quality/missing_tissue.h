@@ -58,7 +58,7 @@ struct NodeSamples {
 // kLeastVolumeMm3^(2/3).
 MissingTissue FindMissingTissue(const Geometry& grid, const NodeSamples& samples);
 
-// The same for two images (through their windows) and a transform. Masks are those of MeasureSimilarity (quality.h).
+// The same for two images (through their windows) and a transform. MeasureSimilarity (quality.h) says what masks are.
 // Waits for the stream. Workspace: MissingTissueWorkspaceBytes.
 absl::StatusOr<MissingTissue> FindMissingTissue(const ExecContext& ctx, const PreparedImage& fixed,
                                                 const PreparedImage& moving, ConstMaskView fixed_mask,

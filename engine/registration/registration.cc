@@ -226,7 +226,7 @@ absl::StatusOr<RegistrationResult> RegisterAroundMissing(const ExecContext& ctx,
   return result;
 }
 
-// What the search for missing tissue takes.
+// The workspace of the search for missing tissue.
 int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   const RegistrationInput search = SearchOf(input);
   int64_t bytes = static_cast<int64_t>(MissingTissueWorkspaceBytes(input.fixed->geometry()));

@@ -5,7 +5,7 @@
 // parametric image registration").
 //
 // The mean over the nodes of sqrt(|G|^2 + e^2) - e. G has the forward differences of the node's three components along
-// the three axes, each per mm of the node distance, and 0 where there is no next node; e is kTotalVariationEdge, which
+// the three axes, each per mm of the node distance, and 0 at the last node; e is kTotalVariationEdge, which
 // makes the penalty smooth. It has no unit.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_TOTAL_VARIATION_H_
 #define INTRAWARP_ENGINE_TRANSFORM_TOTAL_VARIATION_H_

@@ -50,7 +50,7 @@ class PageApi {
  public:
   // All outlive it.
   PageApi(ServerContext& context, IdentifyFn identify, AuditTrail& audit, ViewerHub& hub);
-  // As StopDrawing.
+  // Does what StopDrawing does.
   ~PageApi();
 
   // Who asks, when it may see sessions. UNAUTHENTICATED, PERMISSION_DENIED, which are recorded.

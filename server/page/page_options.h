@@ -11,7 +11,7 @@
 namespace intrawarp::server {
 
 struct PageOptions {
-  // HOST:PORT; empty: there is no page.
+  // HOST:PORT; empty: the server has none.
   std::string listen;
   bool is_used() const { return !listen.empty(); }
 };

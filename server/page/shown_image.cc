@@ -126,7 +126,7 @@ void FillVoxels(const T* pixels, const Rescale& rescale, Int3 size, int step, Sh
   const auto scale = static_cast<float>(rescale.slope / image.slope);
   const auto shift = static_cast<float>((rescale.intercept - image.intercept) / image.slope + 0.5);
   const auto least = static_cast<float>(low), most = static_cast<float>(high);
-  // What is not a number becomes the least; the cast rounds towards 0, from above it.
+  // A value that is not a number becomes the least; the cast rounds towards 0, from above it.
   const auto convert = [scale, shift, least, most, low](T v) {
     const float at = std::min(most, std::max(least, scale * static_cast<float>(v) + shift));
     return static_cast<int>(at - least) + low;

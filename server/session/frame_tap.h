@@ -37,7 +37,7 @@ struct TappedFrame {
   Transform transform = Transform(AffineMap::Identity());
   // Absent where the images have too little structure to judge by.
   std::optional<ErrorMap> error_map;
-  // As the client has it, without the error map.
+  // The client's report, without the error map.
   v1::Report report;
   FrameFate fate = FrameFate::kOk;
   // From its header to its answer, and after which an answer is late.

@@ -39,7 +39,7 @@ struct ImageContent {
 };
 
 // INVALID_ARGUMENT, naming the field: a header that is cut, an unknown type, byte order or coordinate system, a part
-// beyond the volume, a number of bytes that differs from that of the part's voxels.
+// beyond the volume, too many or too few bytes for the part's voxels.
 absl::StatusOr<ImageContent> ParseImage(absl::string_view content);
 // Its 72 bytes. The size is at most 65535 along each axis.
 std::string PackImageHeader(const ImageHeader& header);

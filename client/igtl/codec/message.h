@@ -47,7 +47,7 @@ struct Message {
   absl::string_view content() const { return absl::string_view(body).substr(content_begin, content_bytes); }
 };
 
-// What a message that is sent says of itself.
+// The envelope of a message that is sent: what the message says of itself.
 struct Envelope {
   // 1 or 2; with 1 neither the id nor the metadata are sent.
   uint16_t header_version = 2;

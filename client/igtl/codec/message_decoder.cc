@@ -11,7 +11,7 @@
 namespace intrawarp::igtl {
 namespace {
 
-// Memory that a header alone may ask for.
+// Memory that a header may ask for before its body comes.
 constexpr uint64_t kFirstReserve = uint64_t{1} << 20;
 
 }  // namespace
@@ -56,7 +56,7 @@ void MessageDecoder::Deliver(const Sink& sink) {
   has_header_ = false;
   std::string body = std::exchange(body_, {});
   if (limits_.check_crc && crc != header_.crc) {
-    sink(FieldError(absl::StatusCode::kDataLoss, "crc", "differs from that of the body"));
+    sink(FieldError(absl::StatusCode::kDataLoss, "crc", "differs from the checksum of the body"));
     return;
   }
   sink(ParseBody(std::move(header_), std::move(body)));

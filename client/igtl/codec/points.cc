@@ -68,7 +68,7 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view content) {
     least += counts.Uint32();  // bytes
   }
   least += kAttributeHeaderBytes * uint64_t{counts.Uint32()};
-  if (least > in.remaining()) return Invalid("polydata.counts", "are those of more bytes than there are");
+  if (least > in.remaining()) return Invalid("polydata.counts", "need more bytes than there are");
   mesh.points.reserve(points);
   for (uint64_t i = 0; i < points; ++i) {
     mesh.points.push_back(ReadPoint(in));

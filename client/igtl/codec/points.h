@@ -27,7 +27,7 @@ struct NamedPoint {
 
 // A mesh whose cells and attributes stay as they came: they are counted against the message, and not read.
 struct Mesh {
-  // The ten counts and sizes, 40 bytes; the first is that of the points.
+  // The ten counts and sizes, 40 bytes; the first counts the points.
   std::string counts;
   std::vector<Vec3d> points;
   std::string cells_and_attributes;
@@ -40,7 +40,7 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view content);
 std::string PackPoints(absl::Span<const NamedPoint> points);
 // The mesh has as many points as when it was parsed.
 std::string PackMesh(const Mesh& mesh);
-// A mesh of points alone.
+// A mesh that has only points.
 Mesh MeshOfPoints(std::vector<Vec3d> points);
 
 }  // namespace intrawarp::igtl

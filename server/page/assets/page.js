@@ -13,7 +13,7 @@ const kHistory = 240;
 const kTick = 250;
 const $ = (id) => document.getElementById(id);
 
-// What is known. Times of our own clock are performance.now(), which no clock of the wall moves.
+// The state that the page knows. Times of our own clock are performance.now(), which no clock of the wall moves.
 const known = {refused: 0, connected: false, state: null, frames: new Map(), stateAt: 0};
 let wanted = new URLSearchParams(location.search).get('session') || '';
 let following = null;   // {id, stop} of the session whose frames come

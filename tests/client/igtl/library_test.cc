@@ -26,7 +26,7 @@ std::string BytesOf(::igtl::MessageBase* message) {
   return std::string(static_cast<const char*>(message->GetPackPointer()), message->GetPackSize());
 }
 
-// What the library sends, as our decoder reads it.
+// The library's messages, as our decoder reads them.
 Message Read(::igtl::MessageBase* message) {
   message->SetDeviceName("Device");
   message->Pack();

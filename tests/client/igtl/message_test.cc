@@ -24,7 +24,7 @@ std::string Packed(uint16_t version, absl::string_view content, Metadata metadat
   return PackMessage(envelope, {content});
 }
 
-// A header alone.
+// A header without a body.
 std::string Header(uint64_t body_bytes, uint16_t version = 1, absl::string_view type = "IMAGE") {
   ByteWriter out;
   out.Uint16(version);

@@ -48,7 +48,7 @@ class Message:
 
 
 def image(size, spacing, center, voxels, scalar=10, endian=2, coordinate=2, components=1, begin=(0, 0, 0), part=None):
-    """The content of an IMAGE whose axes are those of its coordinate system."""
+    """The content of an IMAGE whose axes are the axes of its coordinate system."""
     matrix = [spacing[0], 0, 0, 0, spacing[1], 0, 0, 0, spacing[2], *center]
     head = struct.pack(">HBBBB3H12f6H", 1, components, scalar, endian, coordinate, *size, *matrix, *begin,
                        *(part or size))

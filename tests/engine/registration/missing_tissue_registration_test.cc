@@ -116,7 +116,7 @@ TEST_P(MissingTissueRegistrationTest, AHoleIsFoundAndTheRestIsRegisteredAsIfItWe
   // The hole is not stretched: T is continued smoothly.
   EXPECT_GT(seeing->quality.jacobian.min, 0.3);
   EXPECT_LT(seeing->quality.jacobian.max, 2);
-  // What is left agrees better than what had the hole in it.
+  // The images agree better without the hole than with it.
   EXPECT_GT(*seeing->quality.after.ncc, *blind->quality.after.ncc);
 }
 

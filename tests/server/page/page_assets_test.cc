@@ -12,7 +12,7 @@
 namespace intrawarp::server {
 namespace {
 
-// What a browser would fetch, or run, from elsewhere. The name space of SVG is a name.
+// Texts that make a browser fetch or run something from elsewhere. The name space of SVG is a name.
 TEST(PageAssets, NameNothingOutside) {
   for (const PageAsset& asset : PageAssets()) {
     std::string text(asset.bytes);
