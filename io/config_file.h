@@ -27,8 +27,8 @@ struct ConfigEntry {
   std::string value;
 };
 
-// In the order of the file. INVALID_ARGUMENT, naming the line, for a line that is no entry, a key that is no name of a
-// flag's form, a key that is given twice, and bytes that are no printable ASCII; no value stands in a message.
+// In the order of the file. INVALID_ARGUMENT, naming the line, for a line that is not an entry, a key that does
+// not look like a flag's name, a repeated key, and bytes outside printable ASCII; a message never holds a value.
 absl::StatusOr<std::vector<ConfigEntry>> ParseConfig(absl::string_view text);
 
 // A file of at most 64 KiB. Errors: ReadSmallFile's and ParseConfig's, with the path.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files: opening files that may be hostile, replacing a file at once or not at all, whole small files, numbers as text.
 //
-// Errors begin with "file: ". FileError gives the code; a path that is no regular file, where a reader wants one, is
+// Errors begin with "file: ". FileError gives the code; a path that is not a regular file, where a reader wants one, is
 // INVALID_ARGUMENT "file: not a regular file". The functions are thread-safe, AtomicFile is thread-compatible.
 #ifndef INTRAWARP_IO_FILE_H_
 #define INTRAWARP_IO_FILE_H_

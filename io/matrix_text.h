@@ -15,8 +15,8 @@
 
 namespace intrawarp::io {
 
-// INVALID_ARGUMENT, beginning "line N: " or "matrix: ", for a word that is no finite number, for more or fewer than 4x4
-// numbers, for another last row, and for a singular linear part.
+// INVALID_ARGUMENT, beginning "line N: " or "matrix: ", for a word that is not a finite number, for more or fewer than
+// 4x4 numbers, for another last row, and for a singular linear part.
 absl::StatusOr<AffineMap> ParseMatrix(absl::string_view text);
 std::string FormatMatrix(const AffineMap& map);
 

@@ -24,7 +24,7 @@ constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitle
     kContourColor{1.f, 0.62f, 0.1f}, kCutColor{0.35f, 0.75f, 0.95f};
 // The checkerboard's white in fixed and in warped squares, equally light; little of it, so that contrast stays.
 constexpr Color kFixedTint{1.f, 0.95f, 0.85f}, kWarpedTint{0.87f, 0.96f, 1.f};
-// Of the error's colour over the image.
+// The share of the error's colour over the image.
 constexpr float kErrorShare = 0.65f;
 constexpr int kGap = 8, kMargin = 12, kColumns = 8, kBar = 10;
 // Where captions of this size have room; nothing is written smaller than 13 pixels.
@@ -332,7 +332,7 @@ void DrawLegend(Canvas& canvas, const MontageScene& scene, const std::optional<E
     bar(MontageColumn::kAfter, difference, "warped brighter", "fixed brighter");
   }
   if (error) {
-    // As bright as it is over a middle grey.
+    // The bar is as bright as the error's colour over a middle grey.
     const auto over_grey = [](float t) { return Mix(Color{0.3f, 0.3f, 0.31f}, Sequential(t), kErrorShare); };
     bar(MontageColumn::kError, over_grey, absl::StrFormat("0 mm; limit %g mm", error->limit_mm),
         absl::StrFormat("%g mm", m.error_scale));
@@ -345,7 +345,7 @@ void DrawLegend(Canvas& canvas, const MontageScene& scene, const std::optional<E
   }
 }
 
-// What a patch of the picture means, and the last line.
+// The meaning of a patch of the picture, and the last line.
 void DrawFoot(Canvas& canvas, const MontageOptions& options, const Layout& layout) {
   const int y = layout.height - kMargin - 2 * layout.line + 2;
   double x = kMargin + kGutter;

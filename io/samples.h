@@ -23,8 +23,8 @@ namespace intrawarp::io {
 
 enum class Packing {
   kRaw,
-  kGzip,  // the format of gzip; also read: that of zlib
-  kZlib,  // the format of zlib; also read: that of gzip
+  kGzip,  // the format of gzip; also read: zlib's
+  kZlib,  // the format of zlib; also read: gzip's
 };
 
 // The place of the samples. The run goes from `offset` to the end of the file.
@@ -39,8 +39,8 @@ struct SampleSource {
 // The first bytes of a regular file, at most `max_bytes` of them; `*whole` says whether that is all of it.
 absl::StatusOr<std::string> ReadHead(const std::string& path, int64_t max_bytes, bool* whole);
 
-// The path of a file that a header names, which must be a plain name: it lies in the header's folder, and is no link.
-// INVALID_ARGUMENT "FIELD: ..." otherwise.
+// The path of a file that a header names, which must be a plain name: it lies in the header's folder, and is not a
+// link. INVALID_ARGUMENT "FIELD: ..." otherwise.
 absl::StatusOr<std::string> DataFileBeside(const std::string& header, absl::string_view name, absl::string_view field);
 
 // Whether the entry for the data file names several: "LIST", or a pattern with its range ("slice%03d.raw 1 9 1").

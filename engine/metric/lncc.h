@@ -48,13 +48,13 @@ struct LnccTask {
   // Local variances not above these count as flat; and those that float32 does not resolve, some 1e-6 of the mean
   // squared difference of the window from its surroundings' mean.
   double fixed_floor = 0, moving_floor = 0;
-  // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is no sample.
+  // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is not a sample.
   float* curvature = nullptr;
 };
 
-// Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is no sample; both in device
+// Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is not a sample; both in device
 // memory. `voxel_gradient` may be null: the value alone. Stream-ordered; fixed order of summation. `skip` as in
-// FfdEvaluator. INVALID_ARGUMENT for a size that is no image's, and for parameters out of range, by name. Workspace:
+// FfdEvaluator. INVALID_ARGUMENT for a size that no image has, and for parameters out of range, by name. Workspace:
 // LnccWorkspaceBytes.
 absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
                           MetricValue* value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formula and the parts that the CPU and the CUDA version of EvaluateLncc (lncc.h) share. Internal.
 //
-// With G the window (a product over the axes, zero outside the image and at voxels that are no sample), local
+// With G the window (a product over the axes, zero outside the image and at voxels that are not samples), local
 // sums S[q](j) = sum_i G(i - j) q(i), and W = S[1], the local moments at the sample j are
 //   f_j = S[f] / W,  m_j = S[m] / W,  ff = S[f f] / W - f_j^2,  mm, fm likewise,  cc_j = fm^2 / (ff mm).
 // The derivative of cc_j in m(i) is G(i - j) (A_j f(i) + B_j m(i) + C_j) with

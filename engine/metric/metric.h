@@ -30,7 +30,7 @@ inline constexpr MetricTraits kMetricTable[] = {
 
 constexpr const MetricTraits& TraitsOf(MetricKind kind) { return kMetricTable[static_cast<int>(kind)]; }
 constexpr const char* MetricName(MetricKind kind) { return TraitsOf(kind).name; }
-// Nothing for a word that is no metric's name.
+// Nothing for a word that does not name a metric.
 constexpr std::optional<MetricKind> MetricNamed(std::string_view name) {
   for (const MetricTraits& traits : kMetricTable) {
     if (traits.name == name) return traits.kind;

@@ -47,7 +47,7 @@ inline constexpr double kLeftOfNearlyAll = 0.2;
 struct GateImages {
   const PreparedImage& fixed;
   const PreparedImage& moving;
-  // Those of MeasureSimilarity (quality.h).
+  // The masks that MeasureSimilarity (quality.h) takes.
   ConstMaskView fixed_mask, moving_mask;
 };
 
@@ -120,14 +120,14 @@ struct GateAnswer {
   ErrorEstimate error;
 };
 
-// Judges the deformation of T(x) = A(x + u(x)). `affine` is A alone. Waits for the stream. Workspace: that of a probe.
+// Judges the deformation of T(x) = A(x + u(x)). `affine` is A only. Waits for the stream. Workspace: as for a probe.
 // The samples of both images are summed up on the host.
 absl::StatusOr<GateAnswer> JudgeDeformation(const ExecContext& ctx, const GateImages& images,
                                             const Transform& transform, const Probed& affine, const Probed& deformed,
                                             bool may_lie_on_a_line = true);
 
 // The mean of |T(x) - A(x)| over the centres of the matched blocks; 0 without any. Waits for the stream. Workspace:
-// MeanDeformationWorkspaceBytes, which is less than that of the probe.
+// MeanDeformationWorkspaceBytes, which is less than the probe's workspace.
 absl::StatusOr<double> MeanDeformation(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe);
 size_t MeanDeformationWorkspaceBytes(const Geometry& fixed);
 
@@ -137,7 +137,7 @@ MovedBlocks SumMovedBlocks(const ResidualProbe& before, const ResidualProbe& aft
 BoundedMoves CountBoundedMoves(const ResidualProbe& before, absl::Span<const Vec3d> ways);
 
 // The affine map x + B(x) with the least squared distance to x + u(x), u given at `places`; absent with fewer than
-// kLeastBlocks of them, or when they lie in a plane that is none of the image's (`axes` has the image's axes of more
+// kLeastBlocks of them, or when they lie in a plane that is not one of the image's (`axes` has the image's axes of more
 // than one block).
 std::optional<AffineMap> NearestAffine(absl::Span<const Vec3d> places, absl::Span<const Vec3d> ways,
                                        absl::Span<const Vec3d> axes);

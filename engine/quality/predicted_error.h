@@ -41,25 +41,25 @@ struct ErrorEstimate {
   // chance would put there: a displacement drawn from all that are searched.
   double agreement = 0;
   double chance = 0;
-  // So many blocks would say as much as the matched ones if each were independent: smoothed costs share their
+  // The number of independent blocks that would say as much as the matched ones, since smoothed costs share their
   // neighbours'. Infinite: not known.
   double independent_blocks = std::numeric_limits<double>::infinity();
-  // So many independent, clear matches hold the result where it is: the blocks of `agreement`, each counted by how far
+  // How many independent, clear matches hold the result where it is: the blocks of `agreement`, each counted by how far
   // its minimum lies below every other place (1 - best / rival; half of that and more is clear, 1). Infinite: not
   // known.
   double clear_matches = std::numeric_limits<double>::infinity();
-  // So many points fix an affine map: one more than the axes that are searched.
+  // How many points fix an affine map: one more than the axes that are searched.
   int fixing_points = 4;
   // The length of the longest displacement that is searched along the axis with the smallest nodes. Errors beyond it
   // look no larger: unrelated images have an expected error of about 1.6 times that. Infinite: not known.
   double reach_mm = std::numeric_limits<double>::infinity();
-  // Of the regions with kLeastBlocks matched blocks, the largest median of the expected errors and the smallest
+  // Among the regions with kLeastBlocks matched blocks, the largest median of the expected errors and the smallest
   // agreement. The regions are the octants (in 2-D quadrants) about the mean place of the matched blocks. Absent where
   // no region has enough.
   std::optional<double> worst_region_expected_mm = std::nullopt;
   std::optional<double> worst_region_agreement = std::nullopt;
-  // Of the covered blocks in which either image has structure, the part in which both have; of a deformation that was
-  // held against its affine part, that of the affine part, since a deformation can move tissue out of what is not seen.
+  // Among the covered blocks in which either image has structure, the part in which both have. A deformation held
+  // against its affine part takes the affine part's value, since a deformation can move tissue out of what is not seen.
   double visible_fraction = 1;
   // These are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm, agreement
   // and bound_mm of the affine part alone, and the mean length of the deformation.
@@ -69,7 +69,7 @@ struct ErrorEstimate {
   std::optional<double> deformation_mm = std::nullopt;
 };
 
-// Adds to the estimate of a deformation of this mean length what that of its affine part says.
+// Adds what the affine part's estimate says to the estimate of a deformation of this mean length.
 void HoldAgainstAffine(const ErrorEstimate& affine, double deformation_mm, ErrorEstimate& error);
 
 // Absent with fewer than kLeastBlocks matched blocks: there is too little to judge by.
@@ -83,7 +83,7 @@ struct ErrorMap {
 };
 ErrorMap MapErrors(const ResidualProbe& probe);
 
-// The prediction at a point: that of the nearest matched block, of equally near ones the first.
+// The prediction at a point is the one at the nearest matched block; the first of equally near blocks counts.
 struct PointError {
   BlockError error;
   // From the point to the block's centre.

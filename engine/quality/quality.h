@@ -166,11 +166,11 @@ inline constexpr double kMostStretch = 2.0;
 // 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/evidence/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
-// A start without a margin is no reason where the estimate of the answer gives none and so many blocks agree: a wrong
-// start leaves few that do. There a deformation that was rejected is told only: what is left of it is an affine result
-// that stands by itself. The blocks of a start have to be clear, too, so that no rival is as good: the median of their
-// bounds is no more than the reach. For a deformation all this is asked of its affine part, since a deformation makes
-// blocks agree.
+// A start without a margin is not a reason where the estimate of the answer gives none and so many blocks agree: a
+// wrong start leaves few that do. There a deformation that was rejected is told only: what is left of it is an affine
+// result that stands by itself. The blocks of a start have to be clear, too, so that no rival is as good: the median of
+// their bounds is no more than the reach. For a deformation all this is asked of its affine part, since a deformation
+// makes blocks agree.
 inline constexpr double kCertainAgreement = 0.8;
 
 // The expected error says nothing above so many reaches (ErrorEstimate.reach_mm): unrelated images have about 1.6.

@@ -2,8 +2,8 @@
 // The parts of a log-demons iteration that are not operators on vector fields: images made ready, the force, and the
 // state that decides when to stop. Index units of the fixed level throughout.
 //
-// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is no sample (masked).
-// A warped image has NaN where it has no source, and where it would interpolate over such a voxel.
+// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is not a sample
+// (masked). A warped image has NaN where it has no source, and where it would interpolate over such a voxel.
 //
 // The force (Vercauteren et al. 2009, "Diffeomorphic demons", eq. 5, with the noise of a voxel estimated by the
 // difference, sigma_i = |f - m|): with d = f - m and g the gradient, per mean voxel side,

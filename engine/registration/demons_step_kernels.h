@@ -72,7 +72,7 @@ INTRAWARP_HD inline DemonsPull ForceOf(const DemonsNeighbours& f, const DemonsNe
     of_warped[a] = (m.high[a] - m.low[a]) * 0.5f;
     all += of_fixed[a] + of_warped[a];
   }
-  // The sum is NaN when any neighbour is no sample.
+  // The sum is NaN when any neighbour is not a sample.
   if (!IsSample(all)) {
     for (int a = 0; a < 3; ++a) {
       of_fixed[a] = DemonsDifference(f.low[a], f.at, f.high[a]);

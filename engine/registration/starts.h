@@ -63,9 +63,9 @@ struct StartCandidate {
 };
 
 struct StartReport {
-  // Those that were optimised at the coarsest level and ended more than kDistinctVoxels of its voxels apart: the winner
-  // first, the other proper ones by score_after, then the mirrored ones. Empty when no objective was defined anywhere,
-  // or when a budget ended the search before.
+  // The candidates that were optimised at the coarsest level and ended more than kDistinctVoxels of its voxels apart:
+  // the winner first, the other proper ones by score_after, then the mirrored ones. Empty when no objective was defined
+  // anywhere, or when a budget ended the search before.
   std::vector<StartCandidate> candidates;
   // 0 to 1: 1 when every candidate ended at the winner, 0 when the winner's overlap is below kLeastStartOverlap. Absent
   // without a winner.

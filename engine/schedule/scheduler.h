@@ -76,22 +76,22 @@ struct Job {
   int64_t cost_size = 0;
   // Asked after `run`: whether the job did all of its work, so that its cost can be learnt; empty: yes.
   std::function<bool()> completed;
-  // What Scheduler::Cancel names; may be null, and shared by several jobs.
+  // The owner that Scheduler::Cancel names; may be null, and shared by several jobs.
   const void* owner = nullptr;
-  // Whose turn the job's time counts as (SchedulingPolicy: turns); empty: nobody's.
+  // The owner whose turn the job's time counts as (SchedulingPolicy: turns); empty: nobody's.
   std::string party = {};
   // Short work, which has turns and lanes of its own: an upload, a warp, points.
   bool is_short = false;
   // Size of the arena that `run` finds in its context.
   int64_t workspace_bytes = 0;
-  // What ExecContext::Checkpoint asks, before it holds the job and again after; may be empty.
+  // The question that ExecContext::Checkpoint asks, before it holds the job and again after; may be empty.
   CheckpointFn checkpoint;
   // Called by ExecContext::Checkpoint after the job was held for so long; may be empty.
   std::function<void(SchedulerClock::Duration)> on_held;
   // Called exactly once, on a thread of the scheduler's: with a context, valid during the call, or with the reason why
   // there is none (DEADLINE_EXCEEDED, with IsUnreachable while the deadline lies ahead; CANCELLED, UNAVAILABLE at
-  // shutdown, no memory for the workspace). What has no
-  // context is called at once, not when its turn comes.
+  // shutdown, no memory for the workspace).
+  // A job without a context is called at once, without waiting for its turn.
   std::function<void(const absl::StatusOr<const ExecContext*>& ctx)> run;
 };
 
@@ -119,7 +119,7 @@ class Scheduler final : public JobQueue {
   // no slot, or `partitioned` on a device that is not.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(Device& device, const SchedulingOptions& options,
                                                            SchedulerClock& clock = SchedulerClock::Steady());
-  // As Shutdown.
+  // Does the same as Shutdown.
   ~Scheduler() override;
 
   absl::Status Submit(Job job) override;
@@ -192,7 +192,7 @@ class Scheduler final : public JobQueue {
   Decision Ask(Lane& lane, const Progress& progress);
   // With the mutex held.
   void CheckIn(Lane& lane);
-  // Of a cancelled job that computes. With the mutex held.
+  // For a cancelled job that computes. With the mutex held.
   void GiveUpTurn(Lane& lane);
   // Between two slices of a parallel loop of the CPU device.
   void PauseLoop(Lane& lane);
@@ -201,7 +201,7 @@ class Scheduler final : public JobQueue {
   void Hold(Lane& lane, std::unique_lock<std::mutex>& lock);
   // Gives the mutex up meanwhile.
   void Drain(Lane& lane, std::unique_lock<std::mutex>& lock);
-  // Of a job that comes now.
+  // The request of a job that is submitted now.
   SchedulingPolicy::Request RequestOf(const Job& job, Time now);
   void AddPrediction(const Job& job, SchedulingPolicy::Request* request);
   // All with the mutex held.

@@ -8,7 +8,7 @@
 //
 // Flows. The jobs of one owner in a class are a flow, and the owner's short jobs in that class (uploads, warps, points)
 // are another one. A flow has at most `at_once` jobs started; the last `short_lanes` lanes of a class take short jobs
-// only. So an owner's long jobs hold the lane of nobody else.
+// only. Therefore an owner's long jobs hold the lane of nobody else.
 //
 // Domains. Jobs compute in `slots` at once. On a partitioned device batch is a domain of its own, which computes beside
 // the others with as many slots as it has lanes. The order of precedence within a domain is:
@@ -77,7 +77,7 @@ namespace intrawarp {
 struct SchedulingOptions {
   // Jobs of each class that may wait.
   std::array<int, kJobClasses> capacity = {64, 64, 64};
-  // Of those, jobs of one owner; 0: as many.
+  // How many of these one owner may have; 0: as many.
   std::array<int, kJobClasses> owner_capacity = {};
   // Jobs of each class that may have started.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
@@ -118,7 +118,7 @@ class SchedulingPolicy {
     // The place in the order of a job without a deadline, where no predicted deadline is missed for it; unset: after
     // those with a deadline.
     std::optional<Time> due = std::nullopt;
-    // Whose job it is; empty: nobody's, who counts as one more owner.
+    // The owner of the job; empty: nobody, who counts as one more owner.
     std::string owner = {};
     // Short work.
     bool is_short = false;
@@ -232,7 +232,7 @@ class SchedulingPolicy {
   // Brings debts and computed times up to date; first in every call that changes who waits or computes.
   void Account(Time now);
   void Charge(JobClass job_class, int64_t elapsed_ns, int64_t in_domain);
-  // The flow of a job that comes.
+  // The flow of a job that arrives.
   Flow* Enter(const Request& request);
   void Leave(const Entry& entry);
   static Duration LeastCharged(const Class& c);
@@ -242,9 +242,9 @@ class SchedulingPolicy {
   // The best of a job that computes and of others in its class. One of another flow without a deadline is better by its
   // turn only, so that flows do not change with each checkpoint.
   Place NextTo(JobId job, std::vector<Place> places) const;
-  // Of jobs that can compute, the one whose flow has its turn; `best` where it is nobody's.
+  // Among jobs that can compute, the one whose flow has its turn; `best` where it is nobody's.
   Place ByTurn(const std::vector<Place>& places, const Place& best) const;
-  // What a turn may take before the next look at it.
+  // The time that a turn may take before the next look at it.
   Duration Margin() const;
   // Whether a job that computes out of order would make a job of another flow late that keeps to its prediction.
   bool IsGuarded(JobId job) const;
@@ -265,7 +265,7 @@ class SchedulingPolicy {
   int UsableSlots(JobClass job_class) const;
   // Whether a new job makes the crowded cost of one that is there count.
   bool IsCrowdedBy(const Entry& entry, JobClass job_class) const;
-  // Whether a started or waiting job comes after a new one at `place`.
+  // Whether a started or waiting job stands behind a new one at `place`.
   bool IsDelayed(JobId job, const Entry& entry, JobClass job_class, const Place& place) const;
   // The time until the end of a job that `delay` would make late; 0 when it would not.
   Duration LateEnd(JobId job, const Entry& entry, Duration delay, Time now) const;

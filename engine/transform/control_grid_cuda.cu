@@ -105,7 +105,7 @@ __device__ void StoreRow(float* to, int left, bool begins_row, const float* v) {
   }
 }
 
-// Those within [begin, end) of the row, by lanes that own them.
+// Stores the elements within [begin, end) of the row, by the lanes that own them.
 __device__ void StorePart(float* row, int element, int begin, int end, const float* v) {
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
   bool selected = true;
   if (kMasked) selected = __syncthreads_or(AnySelected<kRows>(p, element, y0, z0, z1));
 
-  // As FillSlots says.
+  // FillSlots explains these numbers.
   const int slot_count = kRows == 1 ? kSlots : min(y_bases[kWarps - 1] + kNodeRows - y_bases[0], kSlots);
   const int first_slot = kRows == 1 ? 4 * warp : y_bases[warp] - y_bases[0];
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLargestFloat16 = 65504;
 constexpr double kLargestInt16 = 32767;
-// Whose inverse is still a float32, mm.
+// The finest unit whose inverse is still a float32, mm.
 constexpr double kFinestUnit = 1e-30;
 // The loss of float32 itself on the way into a component, relative to the largest one.
 constexpr double kFloat32Rounding = 0x1p-22;
@@ -79,7 +79,7 @@ absl::StatusOr<ComponentEncoding> MakeComponentEncoding(ComponentType type, doub
       return ComponentEncoding{type, 0, std::ldexp(1.0, exponent - 11) + rounding};
     }
     case ComponentType::kInt16: {
-      // As float32, in which the numbers are divided; a field of zeros has any scale.
+      // The scale is rounded to float32, in which the numbers are divided; a field of zeros has any scale.
       const double finest = std::max(bound / kLargestInt16 * (1 + 0x1p-20), kFinestUnit);
       const float scale = bound == 0 ? 1.0f : static_cast<float>(finest);
       if (!std::isfinite(bound) || !std::isfinite(scale)) {

@@ -102,11 +102,11 @@ struct DicomEntry {
   // (ImagesInAcquisition and the like); -1: they do not say.
   int64_t series_images = 0;
   int64_t announced_images = -1;
-  // Of the first file: the SHA-256 of its SOP instance UID, in hexadecimal digits, empty where it has none; and
-  // INVALID_ARGUMENT "uid: KEYWORD ..." where one of its UIDs is none. The reader takes it all the same.
+  // From the first file: the SHA-256 of its SOP instance UID, in hexadecimal digits, empty where it has none; and
+  // INVALID_ARGUMENT "uid: KEYWORD ..." where one of its UIDs is not valid. The reader takes it all the same.
   std::string instance;
   absl::Status uids;
-  // A picture in colour (a capture of the screen, say): it is refused, and is no slice of its series.
+  // A picture in colour (a capture of the screen, say): it is refused, and is not a slice of its series.
   bool is_colour = false;
   // A user should know this: dropped duplicates, interpolation, a missing position.
   std::vector<std::string> notes;

@@ -70,7 +70,7 @@ std::string HashOf(absl::string_view domain, absl::string_view uid) {
   return absl::BytesToHexString(Sha256Of(bytes.data(), bytes.size()));
 }
 
-// Whose images they are: the study and the patient. Names are compared without regard to case and empty components.
+// The subject of the images: the study and the patient. Names are compared without regard to case and empty components.
 std::string SubjectOf(DcmItem& item) {
   std::string name = absl::AsciiStrToUpper(Text(item, {DCM_PatientName, "PatientName"}));
   while (!name.empty() && (name.back() == '^' || name.back() == '=' || name.back() == ' ')) name.pop_back();
@@ -431,7 +431,7 @@ absl::StatusOr<CsaMosaic> MosaicOf(DcmItem& item) {
   return mosaic;
 }
 
-// The position of a mosaic is that of the corner of an image of the mosaic's size around the slice's centre.
+// The position of a mosaic is the position of the corner of an image of the mosaic's size around the slice's centre.
 absl::StatusOr<std::vector<Frame>> MosaicFrames(DcmItem& item, const PixelLayout& layout, const CsaMosaic& mosaic) {
   INTRAWARP_ASSIGN_OR_RETURN(Frame first, PlainFrame(item, layout));
   if (!first.has_plane) {

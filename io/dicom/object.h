@@ -24,7 +24,7 @@ namespace intrawarp::io::dicom {
 
 // A decimal string (DS): at most 16 characters, as close to the number as those allow.
 std::string DecimalString(double value);
-// Of three numbers and more, with backslashes between them.
+// For three numbers and more, with backslashes between them.
 std::string DecimalStrings(absl::Span<const double> values);
 
 struct Code {
@@ -79,7 +79,7 @@ class ObjectItem {
   OFCondition* failure_;
 };
 
-// What tells one kind of object from another.
+// The values that tell one kind of object from another.
 struct ObjectKind {
   const char* sop_class;
   const char* modality;

@@ -255,7 +255,7 @@ absl::StatusOr<Sampling> ChooseSampling(const Geometry& grid, const Lattice& lat
 
 struct Sampled {
   ItkTransform transform;
-  // Of the linear interpolation from the spline; 0 where nothing was sampled.
+  // The deviation of the linear interpolation from the spline; 0 where nothing was sampled.
   double tolerance_mm = 0;
 };
 

@@ -86,8 +86,8 @@ class Archive {
   absl::StatusOr<Retrieved> Retrieve(const FoundSeries& series, const RetrieveLimits& limits, InstanceSink& sink);
 
   // Stores DICOM files (PS3.10). The sum over all requests; a request that fails as a whole ends it, so that `stored`
-  // tells how far it got. UNIMPLEMENTED for an answer that is no archive's. Errors about a file are of its own: "file:
-  // ...".
+  // tells how far it got. UNIMPLEMENTED for an answer that no archive gives. An error about one of the files begins
+  // with "file: ".
   absl::Status Store(const std::vector<std::string>& paths, const StoreLimits& limits, StoredInstances& stored);
 
  private:

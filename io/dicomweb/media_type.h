@@ -22,7 +22,7 @@ struct MediaType {
   std::string Parameter(const std::string& parameter) const;
 };
 
-// INVALID_ARGUMENT "content_type: ..." for a text that is no media type, has more than 4 KiB, or names a parameter
+// INVALID_ARGUMENT "content_type: ..." for a text that is not a media type, has more than 4 KiB, or names a parameter
 // twice.
 absl::StatusOr<MediaType> ParseMediaType(absl::string_view text);
 
