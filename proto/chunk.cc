@@ -47,7 +47,7 @@ class Cursor {
     for (int shift = 0; shift < 7 * most_bytes; shift += 7) {
       uint8_t byte = 0;
       if (!ReadByte(&byte)) return false;
-      // Of a tenth byte protobuf keeps one bit.
+      // Protobuf keeps one bit of a tenth byte.
       *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
       if (byte < 0x80) return true;
     }

@@ -41,7 +41,7 @@ struct ServerOptions {
   std::chrono::milliseconds first_call_timeout{10000};
   // So is one that brought more than belongs to its calls, for so long.
   std::chrono::milliseconds unaccounted_timeout{2000};
-  // Serves callers without an identity, also in plain text, on an address that is no loopback one.
+  // Serves callers without an identity, also in plain text, on an address that is not a loopback one.
   bool allow_no_identity = false;
   // As ParseDevices takes it.
   std::string device = "auto";
@@ -64,7 +64,7 @@ struct ServerOptions {
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;
-  // Of the process; Server takes no notice of it.
+  // The log level of the process; Server takes no notice of it.
   Severity log_level = Severity::kInfo;
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
@@ -81,7 +81,7 @@ struct ServerOptions {
 };
 
 // The devices that a value of --device names, each as OpenDevice takes it: "cuda:0,1,2" names three, any other value is
-// one by itself. INVALID_ARGUMENT for an empty value, and for a list that is no list of different numbers.
+// one by itself. INVALID_ARGUMENT for an empty value, and for a list that holds anything but different numbers.
 absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value);
 
 struct CommandLine {

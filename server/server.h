@@ -52,7 +52,7 @@ class Server {
   // Serves when it returns, with all objects that were kept. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
   // bound; those of StateStore::Open, CheckExposure, AccessControl::Load and DicomNode::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // As Stop.
+  // Does the same as Stop.
   ~Server();
 
   // HOST:PORT with the real ports.
@@ -64,7 +64,7 @@ class Server {
   std::string dicom_address() const { return dicom_ == nullptr ? "" : dicom_->address(); }
   // "cpu", "cuda:0", "cuda:0,1".
   const std::string& device_name() const { return device_name_; }
-  // Of the first device.
+  // The context of the first device.
   DeviceContext& context() { return devices_[0]; }
 
   // The files of certificates and credentials are read again every second; a test can have it now.

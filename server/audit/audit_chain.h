@@ -55,7 +55,7 @@ struct Line {
   absl::string_view json;
   int64_t seq = 0;
 };
-// nullopt for what is no record.
+// nullopt for what is not a record.
 std::optional<Line> ParseLine(absl::string_view line);
 
 // The key in a file, without white space around it. Errors of the files; INVALID_ARGUMENT "audit_key: ..." for one of

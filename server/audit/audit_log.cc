@@ -266,7 +266,7 @@ void AuditLog::Finished(size_t batch, int64_t lost, const absl::Status& status) 
   {
     std::lock_guard<std::mutex> lock(mutex_);
     failed_ = !status.ok();
-    // Those behind the batch would wait for the same disk.
+    // The records behind the batch would wait for the same disk.
     const size_t answered = status.ok() ? batch : pending_.size();
     for (size_t i = 0; i < answered; ++i) {
       if (pending_[i].done) done.push_back(std::exchange(pending_[i].done, nullptr));

@@ -40,7 +40,7 @@ struct KeptIdentity {
   // ObjectOrigin::description.
   std::string description;
   std::string owner = {};
-  // Of a volume.
+  // For a volume.
   std::shared_ptr<Residency> residency = nullptr;
 };
 

@@ -201,7 +201,7 @@ void UploadStore::Clear() {
   DropIdle(std::chrono::steady_clock::time_point::max());
 }
 
-// Those last written then or before.
+// Drops uploads that were last written then or before.
 void UploadStore::DropIdle(std::chrono::steady_clock::time_point last_written) {
   std::vector<Record> dropped;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);

@@ -49,7 +49,7 @@ class ServedDevice {
   Watchdog::Finding Check(std::chrono::steady_clock::time_point now);
 
  private:
-  // Of Check: by the time that counts.
+  // For Check: by the time that counts.
   std::vector<WatchedJob> WatchedJobs();
   std::optional<Watchdog::Time> ProbingSince(Watchdog::Time now);
 

@@ -91,7 +91,7 @@ constexpr bool IsPerDevice(Resource resource) {
 // What a request asks for. The workspace is that of one job of `job_class`.
 struct Claim : Amounts {
   JobClass job_class = JobClass::kInteractive;
-  // Whose resident bytes and workspace; counted from 0.
+  // The device of the resident bytes and the workspace; counted from 0.
   int device = 0;
   // The name of the identity for which it is; empty: nobody's, which has no limits of its own.
   std::string owner = {};
@@ -114,7 +114,7 @@ class Grant {
 
   const Claim& held() const { return held_; }
   int64_t resident_bytes() const { return held_.resident_bytes; }
-  // Whose memory it holds; 0 for an empty grant.
+  // The device whose memory it holds; 0 for an empty grant.
   int device() const { return held_.device; }
   // Whether a pool gets it back.
   bool is_lent() const { return pool_ != nullptr; }
@@ -138,7 +138,7 @@ class Grant {
   std::shared_ptr<GrantPool> pool_;  // null: none lent it
 };
 
-// The memory of a device: of both shares together, and the part that only sessions can use. What is no memory of a
+// The memory of a device: of both shares together, and the part that only sessions can use. What is not memory of a
 // device does not count.
 struct LedgerDevice {
   // In the messages of refusals; may be empty.
@@ -148,13 +148,13 @@ struct LedgerDevice {
 };
 
 struct LedgerOptions {
-  // Of both shares together.
+  // The capacity of both shares together.
   Amounts capacity = {};
   // The part of the capacity that only sessions can use; at most the capacity.
   Amounts session_reserve = {};
   // Jobs of a class that are started at once, at least 1.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
-  // Of one owner, and as many short ones; 0: as many as lanes.
+  // Jobs of one owner, and as many short ones; 0: as many as lanes.
   std::array<int, kJobClasses> at_once = {};
   // The devices of a server with several. Empty: one, with the memory in `capacity` and `session_reserve`.
   std::vector<LedgerDevice> devices = {};
@@ -192,10 +192,10 @@ class Ledger {
   void Reclaim(int64_t bytes, Share share, int device) const;
 
   int devices() const { return static_cast<int>(options_.devices.size()); }
-  // Of all devices together; the peak is then the sum of theirs.
+  // The use of all devices together; the peak is then the sum of theirs.
   ResourceUse use(Resource resource) const;
   int64_t in_use(Resource resource) const { return use(resource).in_use; }
-  // Of one device, for a resource that each device has its own of.
+  // The use of one device, for a resource that each device has its own of.
   ResourceUse use(Resource resource, int device) const;
   // The most that a claim of this share on this device can have.
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
@@ -207,7 +207,7 @@ class Ledger {
  private:
   friend class Grant;
   using Largest = std::multiset<int64_t, std::greater<>>;
-  // Of each owner's jobs, short ones apart.
+  // The workspaces of each owner's jobs, short ones apart.
   using Workspaces = std::map<std::pair<std::string, bool>, Largest>;
 
   // The server, or one of its devices.

@@ -45,7 +45,7 @@ class LogLevels {
   std::array<std::optional<Time>, kLogRooms> until_;
 };
 
-// Those of Log, and so of every server in this process.
+// The levels of Log, and so of every server in this process.
 LogLevels& TheLogLevels();
 
 }  // namespace intrawarp::server

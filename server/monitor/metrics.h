@@ -73,7 +73,7 @@ struct DeviceSample {
     int64_t depth = 0;
     int64_t capacity = 0;
     int64_t jobs_started = 0;
-    // Of the started job that has not checked in for the longest time.
+    // The time of the started job that has not checked in for the longest time.
     std::chrono::nanoseconds since_checkpoint{0};
   };
   std::array<Queue, kJobClasses> queues;
@@ -154,7 +154,7 @@ class Metrics {
   // One sparse product: its duration from request to result, multiplications and additions, entries of the result; the
   // latter three are recorded for outcome kOk alone.
   void ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries);
-  // Reasons that are no lack of room are not counted.
+  // Only reasons that are a lack of room are counted.
   void CountRejection(v1::ErrorReason reason);
   // A connection beyond the limit was closed.
   void CountRefusedConnection();

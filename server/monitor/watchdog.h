@@ -29,7 +29,7 @@ struct WatchedJob {
   std::chrono::nanoseconds since_start{0};
   // By the wall clock.
   std::chrono::nanoseconds since_checkpoint{0};
-  // Of that, the time in which the process could have made progress; unset: all of it.
+  // The part of it in which the process could have made progress; unset: all of it.
   std::optional<std::chrono::nanoseconds> active_since_checkpoint = std::nullopt;
 };
 

@@ -15,11 +15,11 @@ namespace intrawarp::server {
 // Values of the label outcome of associations: released, broken off, refused (unknown, over a limit), too slow or
 // idle, of a broken protocol.
 enum class AssociationOutcome { kReleased, kBroken, kRefused, kTimeout, kProtocol };
-// Of instances: stored in the spool; no room; no image that the reader takes; not what was negotiated, or another image
-// than one of the same UID.
+// The fate of an instance: stored in the spool; no room; no image that the reader takes; not what was negotiated, or
+// another image than one of the same UID.
 enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
-// Of volumes: resident; refused by the rules of the reader; refused for another reason, as no memory; given up because
-// instances may be missing; waiting for memory, the disk or the device, once for a series.
+// The fate of a volume: resident; refused by the rules of the reader; refused for another reason, as no memory; given
+// up because instances may be missing; waiting for memory, the disk or the device, once for a series.
 enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete, kDeferred };
 
 // Outcomes of associations that the server asked an archive for.

@@ -18,7 +18,7 @@
 
 namespace intrawarp::server {
 
-// Words that are no options of DICOMweb go to `others`. Reads no file that they name. INVALID_ARGUMENT, which holds no
+// Words that are not options of DICOMweb go to `others`. Reads no file that they name. INVALID_ARGUMENT, which holds no
 // text of the words.
 absl::StatusOr<dicomweb::HttpOptions> ParseDicomwebRemote(absl::Span<const absl::string_view> words,
                                                           std::vector<absl::string_view>& others);

@@ -10,7 +10,7 @@
 // makes the series ready once more, whole. Each time that this happens again, `quiet` is twice as long for it, up to
 // `patience`: a slow sender makes few volumes. Settled files count for the bounds and give way to new ones, the oldest
 // series first: at once where the series has volumes, after `unmade_stays` where it has none, since its sender counts
-// on them. The instances of a series that has gone are remembered: what comes of it later is no series without them.
+// on them. The instances of a series that has gone are remembered: what comes of it later is not a series without them.
 //
 // An instance is one file. A second one of the same peer under the same name must be equal, byte for byte.
 //
@@ -93,7 +93,7 @@ struct GatheredSeries {
   std::map<std::string, std::unique_ptr<SpooledFile>> files;  // by a hash of the instance
   // Instances may be missing, and nobody has sent them for too long.
   bool given_up = false;
-  // Those of its volumes that were made before it was put back, from the same files.
+  // The volumes of it that were made before it was put back, from the same files.
   // By the id that they would have first: their names.
   std::map<std::string, std::string> made;
   bool was_put_back = false;
@@ -177,14 +177,14 @@ class InstanceSpool {
   // stay in the place of its own.
   void PutBack(std::unique_ptr<GatheredSeries> series, std::chrono::steady_clock::time_point not_before);
 
-  // Of series that are not settled, and of files that come.
+  // The bytes of series that are not settled, and of files that come.
   int64_t bytes() const { return InUse().bytes; }
   int64_t instances() const { return InUse().instances; }
   int64_t series() const;
-  // Of settled series: those that became volumes, and the others.
+  // The instances of settled series that became volumes, and of the others.
   int64_t made_instances() const { return Settled(/*has_volumes=*/true).instances; }
   int64_t unmade_instances() const { return Settled(/*has_volumes=*/false).instances; }
-  // Of peers that are not known, which an earlier spool has left.
+  // The instances of peers that are not known, which an earlier spool has left.
   int64_t unknown_instances() const;
   // Instances that went without having become a volume, since they were too old.
   int64_t dropped_instances() const { return dropped_; }

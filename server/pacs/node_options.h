@@ -19,7 +19,7 @@ struct NodeOptions {
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
-  // Plain text, or peers without a certificate, on an address that is no loopback one.
+  // Plain text, or peers without a certificate, on an address that is not a loopback one.
   bool allow_insecure = false;
   // An existing folder for the spool alone.
   std::string spool;

@@ -38,7 +38,7 @@ struct PutResult {
 
 // Waits for the device and the disk, and for up to `patience` until others have given back the memory that it wants.
 // Errors: those of `read`, of uploads (INVALID_FIELD, EXCEEDS_CAPACITY, RESIDENT_MEMORY, QUEUE_FULL, RESOURCE_EXISTS,
-// STATE_FULL, ...); CANCELLED. The same volume under the same id is no error.
+// STATE_FULL, ...); CANCELLED. The same volume under the same id is not an error.
 absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& volume, std::chrono::nanoseconds patience);
 
 // Whether the same volume may be put later: others hold the memory now, or the disk, the device or a stop is in the

@@ -96,8 +96,8 @@ class SeriesSource {
   virtual absl::StatusOr<SeriesMatches> Find(const SeriesQuery& query, const SourceCall& call) = 0;
   // Brings every instance of intake.name() to the intake, and tells it how many there will be as soon as that is known.
   // OK: all are there. NOT_FOUND: the archive has no such series. DATA_LOSS: instances are missing. UNIMPLEMENTED: the
-  // series holds objects that are no images. RESOURCE_EXHAUSTED: there is no room for it. CANCELLED: the intake is, and
-  // the archive was told to stop.
+  // series holds objects that are not images. RESOURCE_EXHAUSTED: there is no room for it. CANCELLED: the intake is,
+  // and the archive was told to stop.
   virtual absl::Status Retrieve(SeriesIntake& intake) = 0;
 };
 

@@ -51,9 +51,9 @@ absl::Span<const char* const> StorageTransferSyntaxes();
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
-  // Those of the refused that may be slices of any series.
+  // The refused instances that may be slices of any series.
   int64_t unknown = 0;
-  // Those of the refused that are other instances than their UIDs say.
+  // The refused instances that are other ones than their UIDs say.
   int64_t contradicting = 0;
   int64_t bytes = 0;
 };
@@ -76,8 +76,8 @@ class StoreTarget {
 };
 
 // Receives the data set of a C-STORE request into the target, and responds. The errors of the association. An instance
-// that was refused is no error, and is counted. Its own series lacks it, as far as what came tells the series; pictures
-// in colour and data sets without an image are no slices of any.
+// that was refused is not an error, and is counted. Its own series lacks it, as far as what came tells the series;
+// pictures in colour and data sets without an image are not slices of any.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
                           DicomMetrics& metrics, StoreTally& tally);
 
@@ -100,7 +100,7 @@ class StorageScp {
   static absl::StatusOr<std::unique_ptr<StorageScp>> Start(Options options, const DicomPeers& peers,
                                                            InstanceSpool& spool, RunningMoves& moves,
                                                            DicomMetrics& metrics, AuditTrail& audit);
-  // As Stop.
+  // Does the same as Stop.
   ~StorageScp();
 
   const std::string& address() const { return listener_.address(); }

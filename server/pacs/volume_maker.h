@@ -9,9 +9,9 @@
 //
 // A volume's id is dicom-MODALITY-HASH, where HASH is the first 16 digits of the hash of its series' UID; further
 // volumes of the series (phases, orientations) have -2, -3 and so on behind it, in the order of io::ListDicom. A series
-// that comes again makes the same ids: the same volume is no error. Where another volume has the id, since more images
-// of the series have come or another patient has its UID, -v2, -v3 and so on stand behind it, and the volume that is
-// there stays as it is.
+// that comes again makes the same ids: the same volume is not an error. Where another volume has the id, since more
+// images of the series have come or another patient has its UID, -v2, -v3 and so on stand behind it, and the volume
+// that is there stays as it is.
 //
 // No volume is made of fewer images than they announce themselves. Where neither they nor an archive say how many there
 // are, the volume is provisional (volume.proto).
@@ -44,7 +44,7 @@
 
 namespace intrawarp::server {
 
-// What became of a series.
+// The outcome of a series.
 struct SeriesOutcome {
   SeriesKey key;
   std::vector<std::string> volumes;  // "volumes/{id}"
@@ -72,7 +72,7 @@ class VolumeMaker {
   // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it.
   VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit, OwnerFn owner,
               io::DicomRoomFn reading = {});
-  // As Stop.
+  // Does the same as Stop.
   ~VolumeMaker() { Stop(); }
 
   // Makes the volumes of a whole series that somebody waits for, before those of the spool. `order.done` is called on
@@ -85,7 +85,7 @@ class VolumeMaker {
   struct Ordered {
     std::unique_ptr<GatheredSeries> series;
     SeriesOrder order;
-    // Nobody waits for it: it goes back into the spool where it cannot be made now.
+    // Nobody waits for the series: it is put back into the spool where it cannot be made now.
     bool is_of_spool = false;
     std::chrono::steady_clock::time_point not_before{};
     // The last time that it is tried again.

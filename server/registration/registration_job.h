@@ -62,7 +62,7 @@ struct RegistrationTask {
 };
 
 struct RegistrationOutcome {
-  // Of the result's memory and place. The memory is freed before it is given back.
+  // The reservation of the result's memory and place. The memory is freed before it is given back.
   std::shared_ptr<Grant> reservation;
   RegistrationResult result;
   QualityReport quality;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request asks of a registration, validated and with its resources looked up. No gRPC here.
+// A request's wishes for a registration, validated and with its resources looked up. No gRPC here.
 #ifndef INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_
 #define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_
 
@@ -30,7 +30,7 @@ namespace intrawarp::server {
 class CallAudit;
 
 struct RegistrationPlan {
-  // As the request has them.
+  // The options as the request has them.
   v1::RegistrationOptions asked;
   std::vector<StageOptions> stages;
   // The request names no stages: `stages` are AutomaticStages(), whose metrics and weights the engine chooses.
@@ -42,7 +42,7 @@ struct RegistrationPlan {
   std::optional<AffineMap> initial;
   // Instead, the result of an FFD or of log-demons; null: none.
   std::shared_ptr<const StoredTransform> initial_transform;
-  // Of the transform that the request names as its start, an affine one included.
+  // The print of the transform that the request names as its start, an affine one included.
   InputPrint initial_print = InputPrint::None();
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;

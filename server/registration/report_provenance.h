@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a report says of its origin: the program, the times and the images. Thread-safe.
+// The origin of a report: the program, the times and the images. Thread-safe.
 #ifndef INTRAWARP_SERVER_REGISTRATION_REPORT_PROVENANCE_H_
 #define INTRAWARP_SERVER_REGISTRATION_REPORT_PROVENANCE_H_
 
@@ -12,13 +12,13 @@
 
 namespace intrawarp::server {
 
-// Null: the image is a frame, which is no resource.
+// Null: the image is a frame, which is not a resource.
 struct ReportedImages {
   const StoredVolume* fixed = nullptr;
   const StoredVolume* moving = nullptr;
 };
 
-// Of a report that is made now, `elapsed` after its request, or its frame's header, was received.
+// The provenance of a report that is made now, `elapsed` after its request, or its frame's header, was received.
 v1::ReportProvenance MakeProvenance(const ReportedImages& images, const RegistrationPlan& plan, const Seams& seams,
                                     std::chrono::nanoseconds elapsed);
 

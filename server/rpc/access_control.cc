@@ -97,7 +97,7 @@ absl::Status AccessControl::Load() {
   for (const AccessFile file : kFiles) {
     const absl::Status status = ReloadOne(file, seams_.steady_now()).status();
     if (status.ok()) continue;
-    // Those of TLS name their own.
+    // The errors of TLS name their own.
     const std::string flag = file == AccessFile::kTls ? "" : absl::StrCat(NameOf(file), ": ");
     return absl::Status(status.code(), absl::StrCat("--", flag, status.message()));
   }

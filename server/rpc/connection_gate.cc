@@ -27,7 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// What epoll tells of the two descriptors that are not connections.
+// The tags that epoll gives for the two descriptors that are not connections.
 constexpr uint64_t kStopped = 0;
 constexpr uint64_t kListener = 1;
 constexpr uint64_t kFirstId = 2;
@@ -59,16 +59,16 @@ constexpr int64_t kOpeningBytes = 64;
 // A refused call may have sent that much of a message, which is thrown away unseen.
 constexpr int64_t kRefusedBytes = 64 << 10;
 constexpr milliseconds kRefusedPeriod{250};
-// What a busy connection of a known caller is forgiven beside answers: messages of calls that nobody counted.
+// The bytes that a busy connection of a known caller is forgiven beside answers: messages of calls that nobody counted.
 constexpr int64_t kForgivenBytes = 16 << 10;
 constexpr milliseconds kForgivingPeriod{100};
-// What a known caller sends of calls that are not seen yet, since a call is seen with its first message: held after
-// kPatience, or beyond the second number at once. More while it has calls under way.
+// Bytes that a known caller sends for calls that are not seen yet, since a call is seen with its first message: held
+// after kPatience, or beyond the second number at once. More while it has calls under way.
 constexpr int64_t kKnownBytes = 3 << 20;
 constexpr int64_t kKnownBytesAtOnce = 5 << 20;
 constexpr int64_t kBusyBytes = 32 << 20;
 constexpr milliseconds kPatience{3};
-// What the flow control of HTTP/2 lets a stream bring that its reader has not asked for yet.
+// The bytes that HTTP/2's flow control lets a stream bring before its reader asks for them.
 constexpr int64_t kStreamBytes = 32 << 20;
 // Acknowledgements of what was sent: window updates and pings of HTTP/2, in records of TLS.
 constexpr int64_t kAckedPerByte = 64;
@@ -77,7 +77,7 @@ constexpr int64_t kSpareBytes = 1 << 20;
 // Pings and their answers on a quiet connection.
 constexpr int64_t kQuietBytesASecond = 64;
 
-// As gRPC sets the sockets that it accepts itself.
+// Sets the options that gRPC sets on the sockets that it accepts itself.
 void SetOptions(int fd, milliseconds silence) {
   const int on = 1;
   const auto timeout_ms = static_cast<unsigned>(silence.count());
@@ -144,7 +144,7 @@ class ConnectionGate::Connection {
   int known_calls = 0;
   int open_calls = 0;
 
-  // Of all that came, how much is accounted for.
+  // How much of all that came is accounted for.
   int64_t accounted = 0;
   int64_t acked = 0;
   uint32_t answers = 0;
@@ -317,7 +317,7 @@ void ConnectionGate::CountRefused(const ConnectionPtr& connection) {
   const int most = limits_.refused_calls_a_second * (connection->is_known ? 10 : 1);
   if (++connection->refused > most) return Close(connection, ConnectionEnd::kRefusedCalls);
   if (connection->is_known) return;
-  // What the server says answers such calls.
+  // The bytes that the server sends answer such calls.
   connection->unseen = 0;
   TakeGrants(*connection);
   if (now - connection->forgiven >= kRefusedPeriod) {
@@ -496,14 +496,14 @@ void ConnectionGate::Check(Connection& connection, Time now) {
     connection.credited += quiet;
   }
   if (now - connection.ended_since >= std::chrono::seconds(1)) {
-    // What those calls had under way has come by now, and went with them.
+    // The bytes that those calls had under way have arrived by now, and were dropped with the calls.
     credit += std::min(connection.ended[1], std::max<int64_t>(traffic->received - connection.accounted, 0));
     connection.ended = {0, connection.ended[0]};
     connection.ended_since = now;
   }
   const bool has_answered = traffic->answers != std::exchange(connection.answers, traffic->answers);
   const int64_t before = std::exchange(connection.received, traffic->received);
-  // What a client says to messages that were sent comes after them: some credit waits for it.
+  // A client's reply to messages that were sent arrives after them: some credit waits for it.
   const int64_t spare = connection.is_known ? kSpareBytes : 0;
   connection.accounted = std::min(traffic->received + spare, connection.accounted + credit);
   if (has_answered && traffic->sent > kOpeningBytes) TakeForAnswers(connection, before, now);
@@ -569,7 +569,7 @@ void ConnectionGate::Release(Connection& connection) {
   connection.bound.reset();
 }
 
-// Without a number to count from, only the watch bounds what comes.
+// Without a number to count from, only the watch bounds the bytes that arrive.
 void ConnectionGate::Bound(Connection& connection, int64_t bytes) {
   if (!connection.first_sequence || connection.bound == bytes || !connection.is_open()) return;
   if (BoundReceived(connection.fd, *connection.first_sequence, bytes)) connection.bound = bytes;

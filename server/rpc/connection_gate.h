@@ -73,7 +73,7 @@ class ConnectionGate {
   class Connection;
   using ConnectionPtr = std::shared_ptr<Connection>;
 
-  // What a call may have under way that is no message yet.
+  // The bytes that a call may have under way that are not a message yet.
   enum class Brings { kOneMessage, kStream };
 
   // A call that was let in on a connection, which may be null. Moves; ends when it goes.
@@ -96,7 +96,7 @@ class ConnectionGate {
 
   // Known callers' connections beyond the limit are counted in `metrics`, too.
   ConnectionGate(const GateLimits& limits, Metrics& metrics);
-  // As Stop.
+  // Does the same as Stop.
   ~ConnectionGate();
 
   // For a listener before its first connection.
@@ -110,7 +110,7 @@ class ConnectionGate {
   int64_t connections() const;
   int64_t strangers() const;
 
-  // What the gate closed, in the text format of Metrics::Scrape.
+  // The connections that the gate closed, in the text format of Metrics::Scrape.
   std::string Scrape() const;
 
   // The connection of a call, by gRPC's name of its peer; null when the gate does not know it.

@@ -12,10 +12,10 @@
 namespace intrawarp::server {
 namespace {
 
-// Of the TCP header, on which the filter of a TCP socket works.
+// The offset in the TCP header, on which the filter of a TCP socket works.
 constexpr uint32_t kSequenceOffset = 4;
 constexpr uint32_t kTakeAll = 0xffffffff;
-// What lies less than this before the bound was received before, or is a probe for a lost acknowledgement.
+// Bytes that lie less than this before the bound were received before, or are a probe for a lost acknowledgement.
 constexpr uint32_t kPast = uint32_t{1} << 30;
 
 uint32_t BigEndian(const unsigned char* bytes) {

@@ -42,7 +42,7 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// What a header has beside the metadata: its path, its authority, frames and padding; and the answer to it.
+// The bytes of a header beside the metadata: its path, its authority, frames and padding; and the answer to it.
 constexpr int64_t kHeaderBytes = 256;
 constexpr int64_t kEntryBytes = 32;
 // Around a message: its length, frames of HTTP/2 and records of TLS, of which each has 16 KiB at most; and what a
@@ -274,7 +274,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (!refusal_.ok() || !IsExport(method_)) return false;
     return methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) && !std::exchange(sends_, true);
   }
-  // The first message goes on its way once the record is synced. Without a record the call ends, and nothing goes.
+  // The first message is sent once the record is synced. Without a record the call ends, and nothing is sent.
   void RecordBegin(grpc::experimental::InterceptorBatchMethods& methods) {
     AuditOf(context_)->Begin(Audited(), [this, &methods](const absl::Status& record) {
       if (!record.ok()) {
@@ -284,11 +284,11 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       methods.Proceed();  // may end the call, and this
     });
   }
-  // The status goes on its way once the call's record is synced.
+  // The status is sent once the call's record is synced.
   void End(grpc::experimental::InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
     {
-      // Its context goes before this does, and whoever ends the call for another one asks the context.
+      // The call's context is destroyed before this object, and whoever ends the call for another one asks the context.
       std::lock_guard<std::mutex> lock(monitor_.mutex_);
       monitor_.identified_.erase(this);
       ForgetStranger();
@@ -309,7 +309,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     };
     AuditOf(context_)->Close(Audited(), OutcomeOf(status), std::chrono::steady_clock::now() - begin_, synced);
   }
-  // Of a caller that the server knows, once the record is synced; strangers get no such work for nothing.
+  // Ends the call of a known caller once its record is synced; the server does not do that work for strangers.
   void EndRefused(grpc::experimental::InterceptorBatchMethods& methods, const grpc::Status& status) {
     const auto end = [this, &methods, status](const absl::Status&) {
       Handled(status);

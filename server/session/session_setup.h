@@ -58,13 +58,13 @@ struct SessionSetup {
   OverloadPolicy overload_policy = OverloadPolicy::kKeepAll;
   bool cancel_running = false;
   LateFrames late_frames = LateFrames::kDrop;
-  // Of frames that name none; unset: none.
+  // The deadline of frames that name none; unset: none.
   std::optional<std::chrono::nanoseconds> frame_deadline;
   std::chrono::nanoseconds resume_window{0};
   std::chrono::nanoseconds idle_timeout{0};
   std::optional<double> rate_hz;
   ExpectedFrame expected;
-  // As the stream has it, and with every default filled in (Session.config).
+  // The config as the stream has it, and with every default filled in (Session.config).
   v1::NavigateConfig asked;
   v1::NavigateConfig resolved;
 };

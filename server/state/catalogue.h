@@ -6,7 +6,7 @@
 // transaction; a newer one is refused.
 //
 // Errors: RESOURCE_EXHAUSTED when the disk is full, UNAVAILABLE when it cannot be written or read, DATA_LOSS for a file
-// that is no catalogue or is damaged. Thread-compatible.
+// that is not a catalogue or is damaged. Thread-compatible.
 #ifndef INTRAWARP_SERVER_STATE_CATALOGUE_H_
 #define INTRAWARP_SERVER_STATE_CATALOGUE_H_
 
@@ -99,7 +99,7 @@ struct OperationRow {
   friend bool operator==(const OperationRow&, const OperationRow&) = default;
 };
 
-// What one start tells the next. Times are in nanoseconds.
+// The facts that one start leaves for the next. Times are in nanoseconds.
 struct CatalogueClock {
   // The latest time of the store (StateStore::start_time) that was written, since 1970; 0: none was.
   int64_t seen = 0;

@@ -40,7 +40,7 @@ class Spool {
   absl::Status Verify(const std::string& digest, int64_t bytes) const;
   // The file's removal is lost when the power is; the next start finds the payload unused. OK when there is none.
   absl::Status Remove(const std::string& digest);
-  // Removes every file that is no payload, and returns how many went.
+  // Removes every file that is not a payload, and returns their number.
   absl::StatusOr<int> RemoveTemporary();
   // Payloads that were moved to or from the folder outlive a loss of power.
   absl::Status Sync() const { return files_.SyncDirectory(folder_); }

@@ -31,7 +31,7 @@ struct StoredMatrix {
   std::string content_digest;  // SHA-256 of the uploaded bytes alone; empty for a product
   std::chrono::system_clock::time_point create_time;
   std::optional<Expiry> expiry;
-  // Of a product that was asked for with a request_id: the request, and the report that its repetition gets.
+  // For a product that was asked for with a request_id: the request, and the report that its repetition gets.
   std::optional<RequestKey> request;
   v1::MultiplyReport report;
   Grant reservation;

@@ -40,7 +40,7 @@ float LargestMagnitude(const char* data, int64_t count) {
 struct FieldContent {
   FieldForm form = FieldForm::kDisplacement;
   Geometry grid;
-  // Of control points only.
+  // For control points only.
   std::optional<Geometry> domain;
 };
 
@@ -52,7 +52,7 @@ struct TransformContent {
   bool has_velocity() const { return field && field->form == FieldForm::kVelocity; }
   // A velocity lies beside its exponentials, forward and backward.
   int64_t resident_bytes() const { return has_velocity() ? 3 * bytes() : bytes(); }
-  // Of the job that makes the exponentials.
+  // The workspace of the job that makes the exponentials.
   std::optional<int64_t> workspace_bytes() const {
     if (!has_velocity()) return std::nullopt;
     return VelocityTransformWorkspaceBytes(field->grid.size);

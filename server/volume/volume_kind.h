@@ -21,7 +21,7 @@ inline constexpr char kProvisionalUpload[] = "provisional";
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
                                                               const ServerContext& context);
 
-// Of a volume with its voxels.
+// For a volume with its voxels.
 ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume);
 
 }  // namespace intrawarp::server
