@@ -35,7 +35,7 @@ using Environment = std::function<const char*(const char* name)>;
 class GlobalFlags {
  public:
   // `before` and `after` are the options before and after the command. INVALID_ARGUMENT, which names the place, for an
-  // option given twice on the command line, a file with a line that is none, a name that is no option, or a server that
+  // option given twice on the command line, a file with a line that is not one, an unknown option, or a server that
   // is not HOST:PORT.
   static absl::StatusOr<GlobalFlags> Resolve(const ParsedFlags& before, const ParsedFlags& after,
                                              const Environment& environment);

@@ -32,7 +32,7 @@ double Weight(const v1::RegistrationOptions& options, int stage) {
 
 int StagesOf(const v1::RegistrationOptions& options) { return options.stages().empty() ? 2 : options.stages_size(); }
 
-// Of one stage.
+// The fraction of one stage.
 double StageFraction(const v1::Progress& p) {
   const int levels = std::clamp(p.levels(), 1, 16), level = std::clamp(p.level(), 0, levels - 1);
   const double in_level = 1 - std::exp(-std::max(0, p.iteration()) / kTypicalIterations);

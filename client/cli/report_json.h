@@ -49,7 +49,7 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
 // A session at its end: counts of frames by their fate, percentiles of their latency.
 Json SessionToJson(const v1::Session& session);
 
-// Of a sparse product.
+// The report of a sparse product.
 Json MultiplyReportToJson(const v1::MultiplyReport& report);
 
 // Indented by two, with a line end; bytes that are not UTF-8 are replaced.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Client: one server, as typed synchronous calls.
 //
-// It keeps two connections: one for control (small questions and answers), one for bulk (everything that streams), so
+// A client keeps two connections, one for control (small questions and answers) and one for bulk (all that streams), so
 // that a small call never waits behind a field. Both connect lazily, on the first call; a server that cannot be reached
 // makes a call fail at once with UNAVAILABLE. Nothing is compressed: voxels and fields do not shrink enough to pay.
 //
@@ -62,7 +62,7 @@ struct ClientOptions {
   // How long a connection with calls may be silent before it is probed, and how long the probe may take.
   std::chrono::milliseconds keepalive_time{20000};
   std::chrono::milliseconds keepalive_timeout{10000};
-  // Of what is sent; at most the server's limits.max_chunk_bytes.
+  // The size of a chunk that is sent; at most the server's limits.max_chunk_bytes.
   int64_t chunk_bytes = int64_t{1} << 20;
   // A volume or field larger than this is refused with RESOURCE_EXHAUSTED before memory is asked for.
   int64_t max_answer_bytes = int64_t{16} << 30;
@@ -92,7 +92,7 @@ struct VolumeUpload {
   // A stored value v means v * slope + intercept; both 0: none.
   double rescale_slope = 0;
   double rescale_intercept = 0;
-  // It stays on the device also where memory is short.
+  // The volume stays on the device also where memory is short.
   bool pinned = false;
   // Where the volume comes from; without a source: unknown.
   v1::Provenance provenance = {};
@@ -106,7 +106,7 @@ std::string VolumeDigest(absl::string_view bytes);
 // A transform to be uploaded in its native form. The coefficients are not copied; they stay valid during the call.
 struct ControlGridUpload {
   AffineMap affine;
-  // Of the control points, with ITK's meaning.
+  // The grid of the control points, with ITK's meaning.
   Geometry geometry;
   // The fixed image's grid, where it is known.
   std::optional<Geometry> domain;
@@ -117,7 +117,7 @@ struct ControlGridUpload {
 // A transform T(x) = A(exp(v)(x)). The velocity is not copied; it stays valid during the call.
 struct VelocityUpload {
   AffineMap affine;
-  // Of the voxels of v, and the transform's domain.
+  // The grid of the voxels of v, which is the transform's domain.
   Geometry geometry;
   // LPS mm, x y z interleaved.
   absl::Span<const float> velocity;
@@ -187,7 +187,7 @@ class Client {
   absl::StatusOr<v1::SparseMatrix> GetSparseMatrix(const std::string& name, const CallOptions& options = {});
   // All pages.
   absl::StatusOr<std::vector<v1::SparseMatrix>> ListSparseMatrices(const CallOptions& options = {});
-  // What `matrix` holds after a failed call is unspecified; after a good one it is a valid CSR.
+  // After a failed call the content of `matrix` is unspecified; after a good one it is a valid CSR.
   absl::StatusOr<v1::SparseMatrix> DownloadSparseMatrix(const std::string& name, SparseMatrix* matrix,
                                                         const CallOptions& options = {});
   absl::Status DeleteSparseMatrix(const std::string& name, const CallOptions& options = {});

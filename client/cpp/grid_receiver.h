@@ -27,9 +27,9 @@ class GridReceiver {
 
   // INTERNAL when the server contradicts itself, RESOURCE_EXHAUSTED beyond max_bytes, or what the sink answers.
   absl::Status Begin(const v1::Geometry& geometry, int64_t total_bytes);
-  // Of a field, in any encoding.
+  // For a field, in any encoding.
   absl::Status Begin(const v1::FieldHeader& header);
-  // As ByteReceiver's.
+  // The same as ByteReceiver::Append.
   absl::Status Append(const wire::ReceivedChunk& chunk);
   // Instead of chunks: all bytes of the field that has begun. INTERNAL when they are not as many as were announced.
   absl::Status TakeWhole(absl::Span<const char> bytes);

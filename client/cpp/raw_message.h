@@ -10,7 +10,7 @@
 
 namespace intrawarp::client {
 
-// INTERNAL when the bytes are no such message.
+// INTERNAL when the bytes are not such a message.
 absl::Status ParseRaw(const grpc::ByteBuffer& message, google::protobuf::MessageLite* parsed);
 
 grpc::ByteBuffer SerializeRaw(const google::protobuf::MessageLite& message);

@@ -84,7 +84,7 @@ class RoutedClient {
  private:
   RoutedClient(std::string target, ServerNames names, const ClientOptions& options, const RoutingOptions& routing)
       : target_(std::move(target)), names_(std::move(names)), options_(options), routing_(routing), set_({}) {}
-  // Of what names_ and the resolver give.
+  // Takes the addresses that names_ and the resolver give.
   absl::Status LookUp();
   void SetAddresses(std::vector<std::string> addresses);
 

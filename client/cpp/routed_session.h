@@ -5,7 +5,7 @@
 // session names is staged again, and its first frame starts from the last good answer, which is one with VERDICT_OK:
 // the new server takes a start for granted, so nothing that asks for review becomes one.
 //
-// What goes over to the new session: the options, the affine part of the last good answer and, where
+// The new session takes over the options, the affine part of the last good answer and, where
 // NavigateConfig.field asks for whole CONTROL_POINTS or VELOCITY fields and the options name stages, the whole
 // transform. What does not: the deformation that was never sent in its native form, frames without an answer (to be
 // sent again), the session's statistics, the names of earlier answers' transforms, the choice of method where the
@@ -36,7 +36,7 @@ class RoutedSession {
   // over; any other error ends Open or Recover.
   using Stage = std::function<absl::Status(Client& client, const std::string& address, v1::NavigateConfig& config)>;
 
-  // How a session goes on after its stream has broken.
+  // How a session continues after its stream has broken.
   struct Recovery {
     // The same session on the same server, from its last good transform.
     bool resumed = false;
@@ -49,7 +49,7 @@ class RoutedSession {
 
   // UNAVAILABLE when no server is well; otherwise the last server's error.
   absl::Status Open();
-  // As of NavigateStream, of the stream that is open. Receive remembers good answers.
+  // These call the same functions of the open NavigateStream. Receive remembers good answers.
   absl::Status Send(const Frame& frame) { return stream_->Send(frame); }
   absl::Status CloseSend() { return stream_->CloseSend(); }
   absl::StatusOr<std::optional<FrameAnswer>> Receive(GridData* field, const CoarseFieldSink& coarse = {});
@@ -61,7 +61,7 @@ class RoutedSession {
   // error after RoutingOptions.recovery_timeout. FAILED_PRECONDITION when it is not broken.
   absl::StatusOr<Recovery> Recover();
 
-  // Of the open stream. Null before the first.
+  // The open stream. Null before the first.
   NavigateStream* stream() { return stream_.get(); }
   // Where the session is; empty before it was opened.
   const std::string& address() const { return address_; }

@@ -30,7 +30,7 @@ struct PhantomOptions {
   Vec3d spacing{2, 2, 2};
   // The moving grid, when it is to differ from the fixed one.
   std::optional<Geometry> moving_geometry;
-  // Of texture, vessels and noise.
+  // The seed of texture, vessels and noise.
   uint32_t seed = 1;
   // How far insufflation moves the wall, 0 for not at all; at most 60 mm of the 320 mm that the anatomy is drawn for.
   double amplitude_mm = 30;

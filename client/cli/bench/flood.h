@@ -26,7 +26,7 @@ namespace intrawarp::cli::bench {
 struct FloodResult {
   std::string name;
   int clients = 0;
-  // Of all that ended while the flood ran, its warm-up included.
+  // All operations that ended while the flood ran, its warm-up included.
   int64_t done = 0;
   Tally refused;
   Tally failed;
@@ -82,7 +82,7 @@ class Flood {
   std::vector<std::thread> threads_;
 };
 
-// What floods work on: the names of resident matrices, and the voxels of uploads. Empty where there is no such flood.
+// The names of resident matrices and the voxels of uploads that floods work on. Empty without a flood that needs them.
 struct FloodGround {
   std::string fem_matrix;
   std::string random_matrix;

@@ -44,7 +44,7 @@ class LoadClock {
   const client::Cancellation* interrupt_;
 };
 
-// What the clients of one load share. It outlives them.
+// The state that the clients of one load share, and that outlives them.
 struct LoadContext {
   LoadOptions load;
   Task task;
@@ -52,7 +52,7 @@ struct LoadContext {
   ConnectFunction connect;
   Holdings* holdings = nullptr;
   client::Cancellation* interrupt = nullptr;
-  // Of a client in a closed loop, which ends there.
+  // A client in a closed loop ends after so many calls.
   int64_t max_calls = 0;
 };
 

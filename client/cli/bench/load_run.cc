@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kHeadStart(50);
 constexpr double kInterruptSeconds = 10;
 constexpr int64_t kMaxCalls = 2000000;
 
-// Of uploads that prepare the load: Ctrl-C waits for the one under way, since an unfinished one cannot be deleted.
+// For uploads that prepare the load: Ctrl-C waits for the one under way, since an unfinished one cannot be deleted.
 const client::CallOptions kToItsEnd;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }

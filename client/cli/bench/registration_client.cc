@@ -14,7 +14,7 @@
 namespace intrawarp::cli::bench {
 namespace {
 
-// Of a transform whose deletion fails.
+// How long a transform whose deletion fails stays.
 constexpr int kTtlSeconds = 2 * 3600;
 // A closed loop waits for so long after a call that did not end well. After so many unexpected failures a client ends.
 constexpr std::chrono::milliseconds kFailurePause(10);

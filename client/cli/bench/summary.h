@@ -21,8 +21,8 @@ struct Summary {
   // Every call that was due has one fate, so they add up to `due`.
   int64_t due = 0;
   std::array<int64_t, kFates> fates{};
-  // Of those that ended well: answered after the limit, as the client saw it and, for deadlines and budgets, as the
-  // server did.
+  // Calls that ended well, but were answered after the limit, as the client saw it and, for deadlines and budgets, as
+  // the server did.
   int64_t late = 0;
   int64_t late_by_server = 0;
   // Verdicts, and the causes of those that ask for a review.
