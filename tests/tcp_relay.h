@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A TCP relay on a port of its own whose connections break: what a peer sees when a cable, a machine or a router
 // between goes. A connection breaks when it has carried so many bytes, both ways together, or by Cut; it is closed on
-// both sides, or goes silent: then nothing is carried any more and nothing is closed before the relay goes. Everything
+// both sides, or falls silent: then nothing is carried any more and nothing is closed before the relay goes. Everything
 // is 127.0.0.1.
 //
 // Thread-safe.
@@ -25,7 +25,7 @@ class TcpRelay {
     // How many bytes the next connection carries before it breaks.
     std::function<int64_t()> bytes;
     bool silent = false;
-    // Of the relay's sockets towards the client; 0: the kernel's choice.
+    // The receive buffer of the relay's sockets towards the client; 0: the kernel's choice.
     int receive_buffer_bytes = 0;
   };
 
@@ -41,7 +41,7 @@ class TcpRelay {
   void Cut();
   // Connections that were broken by what they carried.
   int cuts() const;
-  // A client has all that it wanted: a break that it did not notice is no wait.
+  // For a client that has all that it wanted: a break that it did not notice does not count as a wait.
   void EndWait();
   // The times from each break until a later connection had carried a few kilobytes, in the order of the breaks.
   std::vector<std::chrono::milliseconds> waits() const;

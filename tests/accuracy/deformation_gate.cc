@@ -253,7 +253,7 @@ Case Draw(int number) {
   c.seed = engine();
   c.scene = pick(kScenes);
   c.unrelated = pick(5) == 0;
-  // Of two textures or phantoms the seeds differ; two parts of one image do not occur.
+  // The seeds of two textures or phantoms differ; two parts of one image do not occur.
   c.other = c.scene < 3 && pick(2) == 0 ? c.scene : (c.scene + 1 + pick(kScenes - 1)) % kScenes;
   c.kind = static_cast<Kind>(pick(9) / 2);
   const double amplitudes[] = {0.5, 1, 2, 4};

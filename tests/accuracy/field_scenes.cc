@@ -158,7 +158,7 @@ Crop RandomCrop(Random& random, const Source& source, double side) {
   const Int3 n = source.image.grid.size;
   Crop best{image, {}, side};
   double most = -1;
-  // Of a few places, the one with most structure: air is not an image.
+  // The one of a few places with most structure: air is not an image.
   for (int i = 0; i < 6; ++i) {
     Crop crop{image, {}, side};
     for (int a = 0; a < 3; ++a) {

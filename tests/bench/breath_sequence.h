@@ -18,7 +18,7 @@ struct BreathOptions {
   int size = 128;
   // Phases of a breath; breathing out shows the images of breathing in again.
   int frames = 20;
-  // Of the abdominal wall, mm: phase n moves it by amplitude * (1 - cos(2 pi n / frames)) / 2.
+  // The motion of the abdominal wall, mm: phase n moves it by amplitude * (1 - cos(2 pi n / frames)) / 2.
   double amplitude = 15;
 };
 

@@ -4,7 +4,7 @@
 //
 //   demons_bench [--benchmark_filter=cuda:0/iterations/...]
 //
-// Of each the best of a few repetitions: ms; ns_voxel; bytes that a voxel moves at least (by the headers' account; of
+// Each has the best of a few repetitions: ms; ns_voxel; bytes that a voxel moves at least (by the headers' account; of
 // iterations, one of them with the squarings of its last); TB_s, those bytes over the time; to_copy, the time over that
 // of a plain copy that moves as many bytes, measured in the same run. On CUDA an operator's time is that of 20 calls
 // enqueued together. "iterations": 100 (CPU: 10) with sigma 3 (fluid) and 2 (diffusion), images resident, nothing
@@ -219,7 +219,7 @@ absl::Status ForcePlanes(const ExecContext& ctx, const Scene& scene) {
   return cuda::DemonsForcePlanes(ctx, task, scene.quotient(0), nullptr, nullptr);
 }
 
-// What an iteration on CUDA is made of, on the same motion; the planes are another field with the same numbers, of a
+// The parts of an iteration on CUDA, on the same motion; the planes are another field with the same numbers, of a
 // component that varies along other axes.
 std::vector<Operator> PlaneOperators() {
   using Ctx = ExecContext;
@@ -289,7 +289,7 @@ void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Ope
   Report(state, device, best, 1, Voxels(size), op.bytes);
 }
 
-// What an iteration moves: on CUDA by the account of vector_planes.h, on the CPU by that of vector_field.h.
+// The bytes that an iteration moves: by the account of vector_planes.h on CUDA, and of vector_field.h on the CPU.
 double IterationBytes(bool is_cuda, const LogDemonsOptions& options, int squarings) {
   const bool symmetric = options.symmetric, is_bch = options.update == VelocityUpdate::kBch,
              is_composed = options.update == VelocityUpdate::kCompose;
@@ -298,7 +298,7 @@ double IterationBytes(bool is_cuda, const LogDemonsOptions& options, int squarin
   if (is_cuda && options.half_fields) exponential -= 8 * squarings;
   // On the CPU the denominator is smoothed, and divided by, on its own.
   const double smoothing = is_cuda ? 108 : 144 + 24 + 28;
-  // Of the update, what is not fused with the smoothing.
+  // The part of the update that is not fused with the smoothing.
   const double updating = is_bch || (is_composed && !is_cuda) ? 36 : 12;
   return exponential + 24 + smoothing + updating + (symmetric ? exponential + 40 : 0);
 }
@@ -329,7 +329,7 @@ std::vector<float> VelocityOf(const ExecContext& ctx, const Scene& scene, const 
   return velocity;
 }
 
-// What float16 loses: the velocity's components against those in float32, in voxels.
+// The loss in float16: the velocity's components against those in float32, in voxels.
 void ReportLoss(benchmark::State& state, const ExecContext& ctx, const Scene& scene, LogDemonsOptions options) {
   const std::vector<float> half = VelocityOf(ctx, scene, options);
   options.half_fields = false;

@@ -52,7 +52,7 @@ struct Matrix {
                        type == ValueType::kFloat32 ? CUDA_R_32F : CUDA_R_64F);
     return absl::OkStatus();
   }
-  // Of the same memory, with offsets of 32 bits.
+  // A view of the same memory, with offsets of 32 bits.
   absl::Status View(const ConstCsrView& m) {
     INTRAWARP_RETURN_IF_ERROR(offsets.Reserve((m.rows + int64_t{1}) * sizeof(int32_t)));
     NarrowKernel<<<1024, 256>>>(m.row_offsets, static_cast<int32_t*>(offsets.get()), m.rows + int64_t{1});

@@ -19,7 +19,7 @@ struct CusparseResult {
   int64_t reuse_bytes = 0;
 };
 
-// Of the current CUDA device; matrices in its memory with fewer than 2^31 entries. NOT_FOUND without the library;
+// For the current CUDA device; matrices in its memory with fewer than 2^31 entries. NOT_FOUND without the library;
 // INTERNAL, naming the call, for what it refuses.
 absl::StatusOr<CusparseResult> TimeCusparse(const ConstCsrView& a, const ConstCsrView& b, int repeats);
 

@@ -113,13 +113,13 @@ double AllocatedMegabytes() {
   return 1e-6 * static_cast<double>(info.uordblks + info.hblkhd);
 }
 
-// Of one repeat, in ms at the client.
+// The stages of one repeat, in ms at the client.
 struct Stages {
   double upload = 0, multiply_kept = 0, download = 0, multiply_sent = 0, total = 0;
   v1::LatencyBreakdown kept, sent;
 };
 
-// What a product has taken of the server.
+// The streams, jobs and memory of the server that a product holds.
 struct Holdings {
   int64_t streams, jobs, accounted, leased;
   bool operator==(const Holdings&) const = default;
@@ -337,7 +337,7 @@ absl::Status JobsBench::Eventually(const std::function<bool()>& condition) {
   return absl::OkStatus();
 }
 
-// A product whose caller goes at a step, or when it has a part of the result: ms until nothing of it is left.
+// A product whose caller leaves at a step, or when it has a part of the result: ms until nothing of it is left.
 absl::StatusOr<double> JobsBench::CancelAt(v1::MultiplyProgress::Step step, double part_of_bytes) {
   // A call that has ended for its client may still be ending in the server.
   INTRAWARP_RETURN_IF_ERROR(Eventually([this] { return Held().streams == 0 && Held().jobs == 0; }));

@@ -84,14 +84,14 @@ AffineMap Matrix() {
   return map;
 }
 
-// Of this process: all its threads.
+// The processor time of all threads of this process.
 double CpuMilliseconds() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-// What one stream took, in ms.
+// The times of one stream, in ms.
 struct Times {
   double first = 0;
   double total = 0;
@@ -216,7 +216,7 @@ Times TimeMemcpy() {
   });
 }
 
-// What the hardware and gRPC set, measured beside each stream, so that both see the same machine.
+// The bounds that hardware and gRPC set, measured beside each stream, so that both see the same machine.
 struct Floors {
   std::vector<Times> grpc, memcpy;
 

@@ -39,7 +39,7 @@ using ::testing::Not;
 
 constexpr double kVoxelMm = 8;
 
-// Of every test: one server, and one pair with a known affine map.
+// Every test has the same: one server, and one pair with a known affine map.
 struct World {
   TemporaryFolder folder;
   std::unique_ptr<Process> server;
@@ -229,7 +229,7 @@ TEST_F(CliTest, TheSelfTestTriesEveryMethod) {
     EXPECT_LE(test["field_mean_mm"], test["limit_mm"]);
   }
   EXPECT_THAT(methods, ElementsAre("rigid", "affine", "ffd", "log-demons", "search", "auto"));
-  // It leaves the server as it was.
+  // The command leaves the server as it was.
   EXPECT_THAT(Run({"volume", "list"}).out, Not(HasSubstr("volumes/")));
   EXPECT_THAT(Run({"transform", "list"}).out, Not(HasSubstr("transforms/")));
 }
@@ -493,7 +493,7 @@ TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
   const std::vector<float> nearest = io::ToFloat(Value(io::ReadNifti(Out("warped.nii.gz"))));
   EXPECT_EQ(*std::min_element(nearest.begin(), nearest.end()), -2000);
   for (float value : nearest) ASSERT_EQ(value, std::round(value));
-  // Cubic interpolation goes through the samples.
+  // Cubic interpolation reproduces the samples.
   ASSERT_TRUE(io::WriteMatrix(Out("identity.txt"), AffineMap::Identity()).ok());
   Succeed({"warp", "--transform=" + Out("identity.txt"), "--moving=" + Pair("moving.nii.gz"),
            "--like=" + Pair("moving.nii.gz"), "--out=" + Out("same.nii"), "--interpolation=cubic"});

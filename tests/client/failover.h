@@ -24,7 +24,7 @@ struct FailoverPlan {
   double rate_hz = 10;
   // Voxels along each edge of a volume.
   int side = 24;
-  // Of the load before the kill, from it to the new start, and after that.
+  // The time of the load before the kill, from it to the new start, and after that.
   std::chrono::milliseconds before{2000}, without{3000}, after{2000};
   uint32_t seed = 1;
 };
@@ -48,7 +48,7 @@ struct SessionOutcome {
   // Since the kill: when the first break was noticed, the session open again, and its first frame answered well; below
   // 0: never.
   double noticed_ms = -1, open_ms = -1, whole_again_ms = -1;
-  // Of a frame while no server was missing, the median.
+  // The median time of a frame while no server was missing.
   double frame_ms = 0;
   // The farthest that a frame's map was from the truth at the middle of the volume.
   double worst_mm = 0;
@@ -67,7 +67,7 @@ struct FailoverOutcome {
   double restart_ms = 0;
 };
 
-// Errors are those of setting the scene up.
+// An error means that the scene could not be set up.
 absl::StatusOr<FailoverOutcome> RunFailover(const FailoverPlan& plan);
 
 }  // namespace intrawarp::client

@@ -212,7 +212,7 @@ TEST(Availability, CallsBeyondTheLimitAreRefusedAndQuestionsAreNot) {
     watches.back()->Write(HealthRequest(""));
     EXPECT_EQ(watches.back()->Read(), kServing);
   }
-  // Of any kind.
+  // A call of any kind.
   RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
   watch.Write(HealthRequest(""));
   EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -504,7 +504,7 @@ TEST(Availability, HeadersThatNeverEndAreBoundedAfterACall) {
   EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
 }
 
-// What a good caller sends is never taken for such a header, however much it is, and whether or not it is refused.
+// A good caller's data is never taken for such a header, however long it is, and whether or not the call is refused.
 TEST(Availability, NothingThatBelongsToCallsIsHeld) {
   ServerOptions options = TestServer::DefaultOptions();
   options.unaccounted_timeout = std::chrono::milliseconds(50);

@@ -56,7 +56,7 @@ class Http2Connection {
   static std::string Field(const std::string& name, const std::string& value) {
     return '\x10' + Length(name.size()) + name + Length(value.size()) + value;
   }
-  // Of a call of "/package.Service/Method".
+  // The header of a call of "/package.Service/Method".
   static std::string CallHeader(const std::string& path) {
     return "\x83\x86" + Field(":path", path) + Field(":authority", "localhost") + Field("te", "trailers") +
            Field("content-type", "application/grpc");

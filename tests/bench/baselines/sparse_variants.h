@@ -101,7 +101,7 @@ struct SparseErrors {
 class SparseReference {
  public:
   virtual ~SparseReference() = default;
-  // `c` has fp32 values. An absent entry counts as 0 where `zeros_may_lack`. INTERNAL when `c` is no matrix of the
+  // `c` has fp32 values. An absent entry counts as 0 where `zeros_may_lack`. INTERNAL when `c` is not a matrix of the
   // right shape. Entries where |A| |B| is not finite have their pattern checked alone.
   virtual absl::StatusOr<SparseErrors> Compare(const CsrMatrix& c, SparseCheck check, bool zeros_may_lack) = 0;
   virtual int64_t entries() const = 0;

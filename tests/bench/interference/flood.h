@@ -52,7 +52,7 @@ class Flood {
   std::vector<std::thread> threads_;
 };
 
-// Makes what the floods of a name need resident, so that their start is no work. "all" is every one of them.
+// Makes what the floods of a name need resident, so that their start costs nothing. "all" is every one of them.
 absl::Status PrepareFloods(Site& site, const std::string& name);
 // Starts them: fem and rmat (4 clients that square a matrix), uploads (2), registrations (4: affine,ffd), all.
 std::vector<std::unique_ptr<Flood>> StartFloods(Site& site, const std::string& name);

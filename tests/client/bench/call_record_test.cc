@@ -48,7 +48,7 @@ TEST(CallRecord, AnAnswerSetsTimesVerdictAndPhases) {
   report.set_verdict(v1::VERDICT_REVIEW);
   report.add_reasons()->set_cause(v1::VERDICT_CAUSE_FOLDING);
   report.add_reasons()->set_cause(v1::VERDICT_CAUSE_LATE);
-  // Of a later version.
+  // A cause of a later version.
   report.add_reasons()->set_cause(static_cast<v1::VerdictCause>(77));
   report.mutable_latency()->set_receive_ms(1);
   report.mutable_latency()->set_optimise_ms(6);

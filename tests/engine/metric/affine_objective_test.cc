@@ -58,14 +58,14 @@ Intensities IntensitiesOf(const HostVolume& v) {
   return all;
 }
 
-// Of the magnitudes of the terms.
+// Relative to the magnitudes of the terms.
 constexpr double kTolerance = 1e-5;
 // The derivative of a linear interpolation jumps where cells meet: a voxel that lands this close to there may be given
 // the other cell's by float32, and so all of what it adds, and more, is tolerated.
 constexpr double kCellRounding = 1e-5;
 constexpr double kAmbiguousWeight = 4 / kTolerance;
 
-// What the reference gives: the sums, and the sums of the magnitudes that went into them, which scale the tolerance.
+// The reference's results: the sums, and the sums of the magnitudes that went into them, which scale the tolerance.
 struct Reference {
   NormalEquations sums, magnitudes;
 };
@@ -531,7 +531,7 @@ class AffineObjectiveTest : public DeviceTest {
 
   NormalEquations Evaluate(const AffineObjective& objective, const AffineMap& w) {
     NormalEquations sums;
-    // What was there before must not matter.
+    // The earlier content must not matter.
     std::memset(static_cast<void*>(&sums), 0xff, sizeof(sums));
     const absl::Status status = EvaluateAffineObjective(ctx(), objective, w, &sums);
     EXPECT_TRUE(status.ok()) << status;
@@ -842,8 +842,8 @@ TEST_P(AffineObjectiveTest, IntensitiesOfAComputedTomography) {
   }
 }
 
-// The gradient is that of the value: against central differences of the reference's value, where no sample enters or
-// leaves.
+// The gradient is the derivative of the value: against central differences of the reference's value, where no sample
+// enters or leaves.
 TEST_P(AffineObjectiveTest, GradientMatchesFiniteDifferences) {
   for (MetricKind metric : kMetrics) {
     for (int nz : {1, 12}) {
@@ -872,7 +872,7 @@ TEST_P(AffineObjectiveTest, GradientMatchesFiniteDifferences) {
   }
 }
 
-// Along z nothing is known of a 2-D image, and nothing comes out.
+// A 2-D image says nothing along z, and the derivatives along z are zero.
 TEST_P(AffineObjectiveTest, PlaneHasNoDerivativesAcross) {
   for (MetricKind metric : kMetrics) {
     const HostProblem p = MakeProblem(metric, {50, 41, 1}, {47, 45, 1}, 900);

@@ -33,7 +33,7 @@ ResidualProbe ProbeOf(std::vector<BlockMatch> matches) {
   return probe;
 }
 
-// Of 100 blocks 10 lie off by 2 nodes (4 mm), and a deformation moves them.
+// 10 of 100 blocks lie off by 2 nodes (4 mm), and a deformation moves them.
 TEST(DeformationGateTest, OnlyBlocksThatMoveHaveASay) {
   std::vector<BlockMatch> before(100, Block(0)), after(100, Block(0));
   std::vector<Vec3d> ways(100);
@@ -173,7 +173,7 @@ TEST(DeformationGateTest, FindsTheNearestAffineMap) {
   for (int r = 0; r < 3; ++r) {
     for (int c = 0; c < 4; ++c) EXPECT_NEAR(found->m[r][c], truth.m[r][c], 1e-9);
   }
-  // Of a plane: what lies off it keeps its place.
+  // For places in a plane, the map keeps the direction across the plane.
   for (size_t i = 0; i < places.size(); ++i) {
     places[i].z = 3;
     ways[i] = {2, 0.01 * places[i].x, 0};
@@ -236,7 +236,7 @@ class GateOnImagesTest : public DeviceTest {
     EXPECT_OK(device().Synchronize(ctx().stream()));
     return Transform(std::move(memory), Grid());
   }
-  // Of the deformation of `fixed` by a map, in exactly the workspace of a probe.
+  // The answer about the deformation of `fixed` by a map, in exactly the workspace of a probe.
   GateAnswer Judge(const PreparedImage& fixed, const PreparedImage& moving, const Map& map) {
     OwnedContext owned = *OwnedContext::Create(device(), ResidualProbeWorkspaceBytes(Grid()));
     const ExecContext& ctx = owned.context();

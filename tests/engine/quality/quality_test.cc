@@ -81,7 +81,7 @@ Pairs ReferencePairs(const Image& fixed, const Image& moving, const std::vector<
     if (!fixed_mask.empty() && fixed_mask[i] == 0) return;
     ++p.selected;
     Vec3d index = to_index(transform(to_physical({double(x), double(y), double(z)})));
-    // What lies within rounding of a voxel's centre lies there.
+    // A point within rounding of a voxel's centre counts as that centre.
     for (int a = 0; a < 3; ++a)
       if (std::abs(index[a] - std::round(index[a])) < 1e-9) index[a] = std::round(index[a]);
     if (!Inside(size, index)) return;
@@ -375,7 +375,7 @@ TEST_P(QualityTest, SimilarityThroughAControlGrid) {
 }
 
 TEST_P(QualityTest, SsimKeepsItsPrecisionFarFromZero) {
-  // As of CT with an offset: what varies is small beside what does not.
+  // Like CT with an offset: the variation is small beside the constant part.
   const Geometry g = ObliqueGeometry({30, 24, 10});
   for (double offset : {-1000.0, 3e4}) {
     const Image fixed = SmoothImage(g, 13, offset, 50), moving = SmoothImage(g, 14, offset, 60);
@@ -621,7 +621,7 @@ TEST(ReviewReasonsTest, AStartWithoutAMarginAndMirroredImages) {
   report.error->agreement = 1;
   report.error->bound_mm = 6.1;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
-  // What a deformation made agree says nothing of its start; its affine part does.
+  // Blocks that a deformation made agree say nothing about its start; its affine part does.
   report.error->bound_mm = 2;
   report.is_deformed = true;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
@@ -863,7 +863,7 @@ TEST(ReviewReasonsTest, AgreementByChanceIsForAPersonToSee) {
   EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
   EXPECT_EQ(reasons[0].value, 0.12);
   EXPECT_NEAR(*reasons[0].limit, 0.13, 1e-12);
-  // Of 9 independent blocks that agree by chance 0.1, so many do by two standard deviations: 0.1 + 2 * 0.1.
+  // If each of 9 independent blocks agrees by chance 0.1, two standard deviations more are 0.1 + 2 * 0.1.
   QualityReport few = WithError(1, 0.29);
   few.error->independent_blocks = 9;
   EXPECT_NEAR(*ReviewReasons(few, false, Ending::kConverged).at(0).limit, 0.3, 1e-12);
@@ -901,7 +901,7 @@ TEST(ReviewReasonsTest, ADeformationThatBeganAtNothingInCommonIsForAPersonToSee)
 TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSeeUnlessTheAffinePartStandsByItself) {
   QualityReport report = WithError(1, kCertainAgreement);
   report.rejected_gain = -0.5;
-  // It is told in any case.
+  // The reason is told in any case.
   const auto expect = [&](bool needs_review) {
     const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
     ASSERT_FALSE(reasons.empty());

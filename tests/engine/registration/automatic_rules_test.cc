@@ -84,8 +84,8 @@ TEST(AutomaticRulesTest, AMeanOfMapsIsTheirMatricesMean) {
   EXPECT_DOUBLE_EQ(mean.m[0][1], 0);
 }
 
-// Of trials of one fate the one that is ahead leads, and an accepted one leads before a rejected one. Of rejected ones,
-// which the affine part replaces, the last stays.
+// Among trials of one fate the one that is ahead leads, and an accepted one leads before a rejected one. Among rejected
+// ones, which the affine part replaces, the last stays.
 TEST(AutomaticRulesTest, TheBestDeformationLeads) {
   const auto trial = [](double expected_mm, bool is_accepted) {
     DeformationTrial made;

@@ -320,7 +320,7 @@ TEST_P(DemonsIterationTest, EveryNumberOfSquarings) {
 }
 
 TEST_P(DemonsIterationTest, FieldsInFloat16LoseLittle) {
-  // Of the reference's displacements of up to 12 voxels a rounding is up to 2^-9, and more with every squaring.
+  // A rounding of the reference's displacements of up to 12 voxels is up to 2^-9, and more with every squaring.
   for (const float amplitude : {0.7f, 3.0f, 12.0f}) {
     SCOPED_TRACE(amplitude);
     Problem p = OfSize({45, 38, 19});

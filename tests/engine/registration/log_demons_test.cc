@@ -60,7 +60,7 @@ class LogDemonsTest : public TexturedPairTest {
   }
 
   using TexturedPairTest::MeanError;
-  // Of A(exp(v)(p)).
+  // The error of A(exp(v)(p)).
   double MeanError(const Pair& pair, const float* velocity, int margin = 5) {
     return MeanDistance(pair, Field(velocity, pair.fixed_grid, 1), margin, pair.affine);
   }
@@ -167,7 +167,7 @@ TEST_P(LogDemonsTest, InverseComesFromTheNegativeVelocity) {
   EXPECT_LT(sum / count, 0.05);
 }
 
-// As rough as a diffusion sigma leaves a velocity at all: the first step must not fold it.
+// The velocity is as rough as a diffusion sigma leaves it at all: the first step must not fold it.
 TEST_P(LogDemonsTest, ExponentialOfARoughVelocityDoesNotFold) {
   Geometry g;
   g.size = {48, 44, 40};
@@ -520,7 +520,7 @@ TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
   EXPECT_EQ(both->stages.size(), 2u);
 }
 
-// What a report echoes, asked for again, gives the same result.
+// The options that a report echoes give the same result when they are asked for again.
 TEST_P(LogDemonsTest, PipelineReportsItsOptionsAsResolved) {
   const Pair pair = MakePair(5);
   const auto first = RunPipeline(pair, {LogDemonsOptions{}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of deformable methods share: a textured body whose deformation is known, and how far a transform is
-// from it.
+// The common parts of the tests of deformable methods: a textured body whose deformation is known, and how far a
+// transform is from it.
 #ifndef INTRAWARP_TESTS_ENGINE_REGISTRATION_TEXTURED_PAIR_H_
 #define INTRAWARP_TESTS_ENGINE_REGISTRATION_TEXTURED_PAIR_H_
 
@@ -126,7 +126,7 @@ class TexturedPairTest : public DeviceTest {
     return sum / count / g.spacing.x;
   }
 
-  // Of a transform.
+  // The mean error of a transform.
   double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
     const Geometry& g = pair.fixed_grid;
     float* out = Poisoned<float>(3 * g.voxels());
@@ -165,7 +165,7 @@ class TexturedPairTest : public DeviceTest {
       return Decision::kContinue;
     });
   }
-  // That a hook is called once, after every level but the finest, and changes nothing.
+  // Expects that a hook is called once, after every level but the finest, and changes nothing.
   void ExpectACoarseTransform(const Pair& pair, const StageOptions& stage, double error, double worse_than_final) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, {AffineOptions{}, stage}, AffineMap::Identity()};
@@ -192,7 +192,7 @@ class TexturedPairTest : public DeviceTest {
     EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
     return Download(out, 3 * g.voxels());
   }
-  // That it is not called by a stage of one level, nor by one that is not the last; and that its error is the answer.
+  // Expects that only a last stage of several levels calls the hook, and that the hook's error is the answer.
   void ExpectNoCoarseTransform(const Pair& pair, const StageOptions& stage) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, {WithLevels(stage, 1)}, AffineMap::Identity()};
@@ -207,7 +207,7 @@ class TexturedPairTest : public DeviceTest {
     EXPECT_EQ(RunWithHook(pair, input, &seen, absl::AbortedError("enough")).status(), absl::AbortedError("enough"));
     EXPECT_EQ(seen.calls, 1);
   }
-  // That a stage whose time is up before its finest level does not call it.
+  // Expects that a stage whose time is up before its finest level does not call the hook.
   void ExpectNoneOfAStoppedStage(const Pair& pair, const StageOptions& stage) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, {stage}, AffineMap::Identity()};

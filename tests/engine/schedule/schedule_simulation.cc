@@ -75,7 +75,7 @@ struct Event {
   bool operator>(const Event& other) const { return std::tie(time, order) > std::tie(other.time, other.order); }
 };
 
-// What happened in all runs, to see that every rule was put to the test.
+// The events of all runs, to see that every rule was put to the test.
 struct Tally {
   int64_t jobs = 0, done = 0, rejected = 0, unreachable = 0, spared = 0, expired = 0, stopped = 0,
           cancelled_waiting = 0, cancelled_held = 0, holds = 0, overtaken = 0, share_turns = 0, at_once = 0, kept = 0,
@@ -397,7 +397,7 @@ class Simulation {
   bool SameFlow(int64_t a, int64_t b) const { return FlowOf(jobs_[a]) == FlowOf(jobs_[b]); }
   Duration ChargeOf(int64_t id) const { return *charges_[FlowOf(jobs_[id])]; }
 
-  // What all flows of a class that have started a job were charged so far.
+  // The charges so far of all flows of a class that have started a job.
   Duration Level(JobClass job_class) {
     std::optional<Duration> least;
     for (int64_t id : live_) {
@@ -409,7 +409,7 @@ class Simulation {
     return level;
   }
 
-  // Of a job that is not live yet.
+  // For a job that is not live yet.
   void EnterFlow(int64_t id) {
     const SimulatedJob& job = jobs_[id];
     const auto is_of_class = [&](int64_t other) { return jobs_[other].job_class == job.job_class; };
@@ -426,7 +426,7 @@ class Simulation {
     if (!is_live) charge = std::max(charge.value_or(credited), credited);
   }
 
-  // Of a job that starts.
+  // For a job that starts.
   void StartFlow(int64_t id) {
     const Duration credited = Level(jobs_[id].job_class) - options_.owner_credit;
     const bool has_started = std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
@@ -436,8 +436,8 @@ class Simulation {
     if (!has_started) charge = std::max(*charge, credited);
   }
 
-  // The job of the candidates, which are of one class, that goes first.
-  // `computing`, one of them, is displaced by another flow's deadline or turn alone.
+  // The first job in order among the candidates, which are all in one class.
+  // Only the deadline or the turn of another flow displaces `computing`, which is one of them.
   int64_t First(const std::vector<int64_t>& candidates, std::optional<int64_t> computing = std::nullopt) const {
     int64_t best = computing.value_or(candidates.front());
     for (int64_t id : candidates) {
@@ -531,7 +531,7 @@ class Simulation {
                  [&](int64_t id) { return jobs_[id].job_class == job_class && MayBegin(id); });
     return candidates;
   }
-  // A class that goes before another one.
+  // Whether class `a` has precedence over class `b`.
   bool Precedes(JobClass a, JobClass b) const { return std::pair(!Owed(a), Index(a)) < std::pair(!Owed(b), Index(b)); }
   bool IsBarred(JobClass job_class) const {
     if (options_.mixed || Owed(job_class)) return false;

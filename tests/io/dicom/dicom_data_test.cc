@@ -78,7 +78,7 @@ TEST_F(DicomDataTest, EveryItemIsReadOrRefusedAsItHasToBe) {
     const double tolerance = name == "dicom/mr_oblique_19slices.tar.xz" ? 0.75 : 0.01;
     EXPECT_LE(item.difference->geometry_mm, tolerance) << item.difference->reference;
   }
-  // Those with a reference in the data; dcm2niix adds more.
+  // The files with a reference in the data; dcm2niix adds more.
   EXPECT_GE(compared, 24U);
 }
 

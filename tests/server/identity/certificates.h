@@ -17,7 +17,7 @@ struct TestCertificate {
 
 struct TestSubject {
   std::string common_name = "test";
-  // As OpenSSL writes it: "DNS:localhost,IP:127.0.0.1", "URI:spiffe://theatre/3". Empty: none.
+  // In OpenSSL's notation: "DNS:localhost,IP:127.0.0.1", "URI:spiffe://theatre/3". Empty: none.
   std::string alternative_names = {};
   std::chrono::hours begins{-1};  // from now
   std::chrono::hours ends{24};
@@ -25,13 +25,13 @@ struct TestSubject {
 
 TestCertificate MakeAuthority(const std::string& common_name);
 TestCertificate MakeCertificate(const TestCertificate& authority, const TestSubject& subject);
-// Of 127.0.0.1 and localhost.
+// A certificate of 127.0.0.1 and localhost.
 TestCertificate MakeServerCertificate(const TestCertificate& authority);
 
 // Shakes hands with HOST:PORT by versions of TLS up to `max_version` (TLS1_1_VERSION): "ok", or OpenSSL's reason.
 std::string Handshake(const std::string& address, int max_version);
 
-// A folder that goes with the test, for the files of a server and its clients.
+// A folder that is deleted with the test, for the files of a server and its clients.
 class TestFolder {
  public:
   TestFolder();

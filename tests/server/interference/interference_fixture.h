@@ -33,7 +33,7 @@ namespace intrawarp::server {
 // The frames' grid, and the resident volume's.
 inline Geometry PatientGrid() { return BoxGeometry(24, 24, 24); }
 
-// Of the resident volume's voxels.
+// The seed of the resident volume's voxels.
 inline constexpr uint32_t kPatientSeed = 7;
 
 // The answer to one frame, or the end of its stream.
@@ -53,7 +53,7 @@ struct FrameSeen {
 // The options of a session and of its frames.
 struct SessionOptions {
   v1::NavigateConfig config;
-  // Of each frame; unset: none.
+  // The deadline of each frame; unset: none.
   std::optional<std::chrono::milliseconds> deadline;
   // Every frame is the resident volume; otherwise each has random voxels of its own.
   bool still = false;
@@ -181,7 +181,7 @@ class InterferenceTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
 
-  // The session's next frames are answered well. What they saw is printed, so that a run's output is a table.
+  // The session's next frames are answered well. Their figures are printed, so that a run's output is a table.
   static void ExpectFrames(const std::string& when, NavigationClient& client, int frames = 8) {
     std::map<std::string, int> seen;
     for (int i = 0; i < frames; ++i) {

@@ -196,7 +196,7 @@ class RetrieveTest : public PacsTest {
     EXPECT_EQ(volume->minimum(), *std::min_element(values.begin(), values.end()));
     EXPECT_EQ(volume->maximum(), *std::max_element(values.begin(), values.end()));
     EXPECT_TRUE(SpoolIsEmpty());
-    // Of an import nothing stays; of series that were sent, their files.
+    // An import leaves nothing; series that were sent leave their files.
     if (Metric("intrawarp_dicom_spool_made_instances") == 0) {
       EXPECT_TRUE(std::filesystem::is_empty(folder_ / "spool"));
     }
@@ -515,7 +515,7 @@ TEST_F(FakeArchiveTest, ARestartDuringAnImportLeavesNothing) {
       [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand& request) {
         for (size_t k = 0; k < data_.size(); ++k) {
           if (k == 3 && !goes_on) {
-            // Until the server is gone.
+            // Waits until the server has closed the connection.
             char byte = 0;
             while (line.Read(&byte, 1, Soon()).ok()) {
             }
@@ -663,7 +663,7 @@ TEST_F(RetrieveTest, ArchivesAreCheckedAtTheStart) {
                   .err,
               HasSubstr("move needs a line of its AE title in --dicom_peers"));
   EXPECT_THAT(start("pacs get ARCHIVE 192.0.2.1:104 tls\n").err, HasSubstr("tls needs --dicom_tls_cert"));
-  // The files of TLS are those of DIMSE.
+  // TLS uses the same files as DIMSE.
   EXPECT_EQ(start("pacs dicomweb https://192.0.2.1/dicom-web\n").exit_status, 0);
   const std::string token = absl::StrCat("pacs dicomweb https://192.0.2.1/dicom-web token_file=", Path("token"), "\n");
   EXPECT_THAT(start(token).err, HasSubstr("--dicom_remotes: archive 1: token_file: "));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images sent to a server by C-STORE: they become volumes, whatever else goes on at the port.
+// Images sent to a server by C-STORE: they become volumes, whatever else happens at the port.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class StorageTest : public PacsTest {
     (*association)->Release();
     return response.ok() ? response->command.status() : uint16_t{dimse::kCancelled};
   }
-  // Those of the slices of `Series`; `other`: with another last pixel.
+  // Stores the slices of `Series`; `other`: with another last pixel.
   std::vector<uint16_t> StoreAll(const std::string& folder, const std::string& series, int count,
                                  bool other = false) const {
     auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
@@ -163,7 +163,7 @@ TEST_F(StorageTest, ASeriesIsCompleteByWhatItsImagesSay) {
   EXPECT_FALSE(Volumes()[0].provisional());
 }
 
-// A slice that is missing in the middle, and comes when the rules have refused the rest.
+// A slice that is missing in the middle, and arrives when the rules have refused the rest.
 TEST_F(StorageTest, ALateSliceFillsItsGap) {
   StartServer();
   const std::string folder = Series("ct", "1.2.3.42", 6);
@@ -197,7 +197,7 @@ TEST_F(StorageTest, AnInstanceIsNamedByAUid) {
   for (const char* wrong : {"..", "1.2.3.044.1", "1..2", "1.2.", "a.b"}) {
     EXPECT_NE(StoreOne(wrong, data), dimse::kSuccess) << wrong;
   }
-  // Another instance than the request says, and a UID in the data set that is none.
+  // Another instance than the request says, and an invalid UID in the data set.
   EXPECT_EQ(StoreOne("1.2.3.44.2", data), dimse::kDataSetDoesNotMatch);
   Change(folder + "/slice0", DCM_SeriesInstanceUID, "1.2.3.044");
   EXPECT_EQ(StoreOne("1.2.3.44.1", DataSetOf(folder + "/slice0")), dimse::kCannotUnderstand);
@@ -339,7 +339,7 @@ TEST_F(StorageTest, AFullSpoolIsToldToTheSender) {
   EXPECT_THAT(refused.out + refused.err, HasSubstr("OutOfResources"));
   EXPECT_GE(Metric(kNoRoom), 1);
   EXPECT_TRUE(Volumes().empty());
-  // What is small enough still comes in, once there is room.
+  // A small enough data set is still received once there is room.
   const std::string small = Series("small", "1.2.3.7", 3);
   EXPECT_EQ(Store(small, "OTHER").exit_status, 0);
   EXPECT_TRUE(HasVolumes(1));
@@ -534,7 +534,7 @@ TEST_F(StorageTest, HostileBytesEndTheirAssociationAlone) {
     connection->Close(Soon());
   }
   EXPECT_TRUE(Eventually([&] { return Metric(kProtocol) >= static_cast<double>(after.size()); })) << Metrics();
-  // Data sets that are none, with lengths of their own.
+  // Bytes that are not data sets, with lengths of their own.
   auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
   ASSERT_TRUE(association.ok()) << association.status();
   std::mt19937 random(std::random_device{}());
@@ -630,7 +630,7 @@ TEST_F(StorageTest, TlsWantsACertificate) {
   EXPECT_TRUE(HasVolumes(1));
 }
 
-// OpenSSL writes to its socket without MSG_NOSIGNAL: the second answer to a peer that has gone raises SIGPIPE.
+// OpenSSL writes to its socket without MSG_NOSIGNAL: the second answer to a peer that has left raises SIGPIPE.
 TEST_F(StorageTest, ATlsPeerThatGoesAwayDoesNotEndTheServer) {
   const TestCertificate authority = MakeAuthority("hospital");
   const TestCertificate server = MakeServerCertificate(authority);

@@ -70,7 +70,7 @@ class DemonsServiceTest : public DeformedPairTest {
   static v1::LogDemonsStage& Demons(v1::RegisterRequest& request) {
     return *request.mutable_options()->mutable_stages(1)->mutable_log_demons();
   }
-  // Of a registration; the id of its transform.
+  // The id of the transform of a registration.
   std::string Registered() {
     PutPair();
     const RegisterAnswer answer = Register(Request());
@@ -161,7 +161,7 @@ TEST_P(DemonsServiceTest, TheFieldIsTheFlowOfTheVelocityAndTheInverseThatOfMinus
     largest = std::max(largest, Length(flown - p));
   }
   EXPECT_GT(largest, 0.5);
-  // The field is that of the points.
+  // The field agrees with the points.
   const Int3 n = fixed.size;
   for (int64_t i = 0; i < fixed.voxels(); i += 101) {
     const Vec3d p = IndexToPhysical(fixed)({double(i % n.x), double(i / n.x % n.y), double(i / n.x / n.y)});
@@ -287,7 +287,7 @@ TEST_P(DemonsServiceTest, ADeformableMethodDoesNotStartFromTheOther) {
   request = AffineThen(StageKind::kFfd);
   request.mutable_options()->set_initial_transform(demons.result->transform());
   EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
-  // Its affine part serves a stage that needs no more.
+  // The affine part serves a stage that needs no more.
   request.mutable_options()->mutable_stages()->RemoveLast();
   EXPECT_TRUE(Register(request).status.ok());
 }
@@ -373,7 +373,7 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
     const RegisterAnswer answer = Register(request), again = Register(request);
     ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
     const v1::LevelReport& finest = answer.result->report().stages(1).levels(1);
-    // Of intensities that are matched anew at every level, values are those of different images.
+    // Where intensities are matched anew at every level, the values belong to different images.
     if (!Demons(request).match_intensities()) {
       EXPECT_LT(finest.value_after(), finest.value_before());
     }

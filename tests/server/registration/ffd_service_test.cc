@@ -45,7 +45,7 @@ class FfdServiceTest : public DeformedPairTest {
     SetMetric(*request.mutable_options()->mutable_stages(1), metric);
     return request;
   }
-  // Of a registration; the id of its transform.
+  // The id of the transform of a registration.
   std::string Registered() {
     PutPair();
     const RegisterAnswer answer = Register(Request());
@@ -524,7 +524,7 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
   }
   EXPECT_EQ(context().transforms.size(), 0);
   EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
-  // A plane of control points is that of a 2-D image.
+  // A plane of control points belongs to a 2-D image.
   EXPECT_TRUE(Send(NativeRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
   EXPECT_TRUE(Send(NativeRequests("g", good, Bytes(coefficients))).status.ok());
 }
