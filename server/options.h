@@ -39,11 +39,11 @@ struct ServerOptions {
   MessageLimitOptions message_limits;
   // A connection on which nobody made a call in this time is closed.
   std::chrono::milliseconds first_call_timeout{10000};
-  // So is one that brought more than belongs to its calls, for so long.
+  // A connection that brought more than belongs to its calls, for so long, is closed, too.
   std::chrono::milliseconds unaccounted_timeout{2000};
   // Serves callers without an identity, also in plain text, on an address that is not a loopback one.
   bool allow_no_identity = false;
-  // As ParseDevices takes it.
+  // A value that ParseDevices takes.
   std::string device = "auto";
   // The folder of kept objects; empty: none are kept.
   std::string state_dir;
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value);
 
 struct CommandLine {
   ServerOptions options;
-  // As --config names it; empty: none.
+  // The path that --config names; empty: none.
   std::string config_file;
   // Only to look whether a server could start with these options.
   bool check_config = false;

@@ -59,7 +59,7 @@ constexpr std::array<Resource, kResources> AllResources() {
   for (int i = 0; i < kResources; ++i) all[i] = static_cast<Resource>(i);
   return all;
 }
-// As in the metadata of errors and in metrics.
+// The name in the metadata of errors and in metrics.
 inline constexpr std::array<const char*, kResources> kResourceNames = {
     "resident_memory", "workspace_memory", "pinned_memory", "upload_memory", "transforms",
     "streams",         "uploads",          "sessions",      "operations"};
@@ -88,7 +88,7 @@ constexpr bool IsPerDevice(Resource resource) {
   return resource == Resource::kResident || resource == Resource::kWorkspace;
 }
 
-// What a request asks for. The workspace is that of one job of `job_class`.
+// The amounts that a request asks for. The workspace serves one job of `job_class`.
 struct Claim : Amounts {
   JobClass job_class = JobClass::kInteractive;
   // The device of the resident bytes and the workspace; counted from 0.
@@ -201,7 +201,7 @@ class Ledger {
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
   // The use of an owner on all devices together; the workspace is what the owner's jobs reserve.
   Amounts owner_use(const std::string& owner) const;
-  // What a claim of this share on this device could have now.
+  // The amount that a claim of this share on this device could have now.
   int64_t available(Resource resource, Share share = Share::kCommon, int device = 0) const;
 
  private:

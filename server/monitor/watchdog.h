@@ -33,7 +33,7 @@ struct WatchedJob {
   std::optional<std::chrono::nanoseconds> active_since_checkpoint = std::nullopt;
 };
 
-// What housekeeping sees of a device.
+// The state of a device that housekeeping sees.
 struct DeviceSigns {
   // Since when the device's probe has been under way, by the time that counts; unset: it has come back.
   std::optional<std::chrono::steady_clock::time_point> probing_since;
@@ -53,16 +53,16 @@ class Watchdog {
   using Time = std::chrono::steady_clock::time_point;
   using RunningJobs = std::function<std::vector<WatchedJob>()>;
 
-  // What a check has found.
+  // The findings of a check.
   struct Finding {
     WatchdogState state = WatchdogState::kWell;
-    // The state is another one than that of the check before.
+    // The state differs from the one of the check before.
     bool changed = false;
     // Who hangs: the class of a job ("frame"), or "probe"; empty unless the state is kHung.
     std::string hung;
     // How long the state has lasted, which is not kWell.
     std::chrono::nanoseconds lasted{0};
-    // It has lasted for exit_after. True once.
+    // The state has lasted for exit_after. True once.
     bool give_up = false;
   };
 

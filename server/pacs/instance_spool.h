@@ -77,7 +77,7 @@ class SpooledFile {
   bool stays_ = false;  // without its object
 };
 
-// What tells gathered series apart.
+// The key that tells gathered series apart.
 struct SeriesKey {
   std::string peer;  // AE title
   // Hexadecimal digits: the hash of its UID (io/dicom), and then a part of the hash of its study and patient.

@@ -155,7 +155,7 @@ class ConnectionGate::Connection {
   int unseen = kUnseenMessages;
   int granted = 0;
   Time credited;  // until when quiet bytes were
-  // What calls may have under way; of calls that ended in this second and the one before, whose bytes may still come.
+  // Bytes that open calls may have under way; `ended`: calls of this and the last second, whose bytes may still arrive.
   int64_t allowance = 0;
   std::array<int64_t, 2> ended{};
   Time ended_since;
