@@ -31,7 +31,7 @@
 
 namespace intrawarp {
 
-// The window is ceil(3 sigma) voxels to either side; wider ones than that of kMaxLnccSigma are refused.
+// The window is ceil(3 sigma) voxels to either side; wider ones than kMaxLnccSigma gives are refused.
 inline constexpr double kMaxLnccSigma = 16.0 / 3;
 
 // Objectives take local variances below this part of the whole image's variance for flat.

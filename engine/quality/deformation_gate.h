@@ -57,7 +57,7 @@ struct Probed {
   const ErrorEstimate& error;
 };
 
-// What the blocks that a deformation moves say of it. Lengths are in nodes of the probe.
+// The evidence of the blocks that a deformation moves. Lengths are in nodes of the probe.
 struct MovedBlocks {
   // The matched blocks of both probes that moved by kMoved or more.
   int64_t count = 0;

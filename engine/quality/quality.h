@@ -103,7 +103,7 @@ struct ReviewReason {
   // The number that was judged and the one that it was held against; absent where the cause has none.
   std::optional<double> value = std::nullopt;
   std::optional<double> limit = std::nullopt;
-  // It tells what was done with the result, and asks nobody to look.
+  // This reason tells what was done with the result, and asks nobody to look.
   bool is_told_only = false;
 };
 
@@ -140,14 +140,14 @@ struct QualityReport {
   bool is_deformed = false;
   // The last stage compares intensities as they are (SSD).
   bool takes_like_intensities = false;
-  // The longest side of one image over that of the other, 1 or more.
+  // The longest side of one image over the longest of the other, 1 or more.
   double extent_ratio = 1;
   // On demand, and not without `error`.
   std::optional<ErrorMap> error_map;
   std::vector<PointError> error_at;
   // The gain of a deformation that was rejected (deformation_gate.h); absent: none was.
   std::optional<double> rejected_gain;
-  // It is the answer all the same, since the caller keeps deformations.
+  // The deformation is the answer all the same, since the caller keeps deformations.
   bool keeps_rejected = false;
   // The verdict is ok unless NeedsReview.
   std::vector<ReviewReason> review_reasons;

@@ -148,7 +148,7 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, cons
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip);
-// The force in planes (vector_planes.h): those of N, then that of D.
+// The force in planes (vector_planes.h): first N, then D.
 absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                                const int* skip);
 int64_t DemonsForceBlocks(Int3 size);

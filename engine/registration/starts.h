@@ -95,7 +95,7 @@ struct StartSearch {
 MetricKind StartMetric(MetricKind metric);
 
 // The metric of the first stage. Looks at the checkpoint between evaluations: kStop returns what is known so far,
-// kCancel returns CANCELLED. Workspace: that of the rigid method with StartMetric. Waits for the stream.
+// kCancel returns CANCELLED. Workspace: as for the rigid method with StartMetric. Waits for the stream.
 absl::StatusOr<StartSearch> SearchStart(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric);
 
 }  // namespace intrawarp

@@ -75,7 +75,7 @@ Inputs InputsOf(SessionSetup& setup);
 // Tells these objects from others of the same names: the resident volume's digest, then, where there are any of them,
 // the prints of the masks and of the transform that the session's first frame starts from.
 std::string PrintOf(const SessionSetup& setup);
-// Whether the print is that of the setup, the transform apart unless `with_start`.
+// Whether the print is the setup's; the transform counts only with `with_start`.
 bool HasPrint(const SessionSetup& setup, absl::string_view print, bool with_start);
 
 // Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
