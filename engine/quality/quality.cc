@@ -231,6 +231,8 @@ const char* ReviewText(ReviewCause cause) {
       return "no gain";
     case ReviewCause::kMissingTissue:
       return "missing tissue";
+    case ReviewCause::kLandmarksMissed:
+      return "landmarks missed";
   }
   return "";
 }
@@ -368,6 +370,9 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   }
   if (report.missing_fraction.value_or(0) > kMostMissing) {
     reasons.push_back({ReviewCause::kMissingTissue, report.missing_fraction, kMostMissing});
+  }
+  if (report.landmarks && report.landmarks->max_sigmas > kMostLandmarkSigmas) {
+    reasons.push_back({ReviewCause::kLandmarksMissed, report.landmarks->max_sigmas, kMostLandmarkSigmas});
   }
   if (report.rejected_gain) {
     const bool is_told_only = agrees && StandsByItself(*report.error) && !report.keeps_rejected;

@@ -10,6 +10,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
 #include "engine/quality/predicted_error.h"
+#include "engine/transform/landmark.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -90,11 +91,12 @@ enum class ReviewCause {
   kPartlyVisible,
   kNoGain,
   kMissingTissue,
+  kLandmarksMissed,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
 // start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown",
 // "pose not observed", "spatially uneven", "bound above the limit", "units differ", "not correlated", "partly visible",
-// "no gain", "missing tissue".
+// "no gain", "missing tissue", "landmarks missed".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -132,6 +134,8 @@ struct QualityReport {
   std::optional<double> slice_observability;
   // The part of what both images cover that has no counterpart (missing_tissue.h); absent where nobody looked.
   std::optional<double> missing_fraction;
+  // How far the result is from the landmarks; absent without any.
+  std::optional<LandmarkFit> landmarks;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
   // An estimate was asked for: without `error` there is too little to judge by.
@@ -184,6 +188,9 @@ inline constexpr double kMostRegionReaches = 1;
 inline constexpr double kLeastVisible = 0.65;
 // With more of what both images cover without a counterpart: "missing tissue".
 inline constexpr double kMostMissing = 0.2;
+// A landmark that is missed by more of its sigmas, of which a voxel is the least, disagrees with the images: "landmarks
+// missed". Of landmarks as sure as they say, one in 1,000 is missed by so much.
+inline constexpr double kMostLandmarkSigmas = 4;
 // Extents of bodies and of parts of them, 15 to 600 mm, differ by less; metres and millimetres by 1000.
 inline constexpr double kMostExtentRatio = 50;
 // A correlation below that, after a stage that takes like intensities, explains not a hundredth of the variance.

@@ -155,6 +155,7 @@ Level MakeLevel(const RegistrationImages& images, const Settings& settings, int 
     problem.gradient_tolerance = kCoarseGradientTolerance;
   }
   problem.min_samples = MinSamples(images, settings.metric, index);
+  problem.pull = MakeAffinePull(images.landmarks, Inverse(level.normalized_to_physical), level.physical_to_moving);
   SetRigid(level, &problem);
   return level;
 }
@@ -300,7 +301,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
       return NotStarted(settings.metric, state.status);
     }
     if (best.decision == Decision::kStop) return result;
-    if (index == 0) result.value = state.value;
+    // The objective is without landmarks.
+    if (index == 0 && !level.problem.pull.is_active) result.value = state.value;
     if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }
   return result;
@@ -372,10 +374,11 @@ int CoarsestAffineLevel(const RegistrationImages& images) { return CoarsestLevel
 absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& at, const AffineMap& map) {
   const Level level = MakeLevel(at.images, {true, at.metric, std::nullopt, 1}, at.index);
   NormalEquations sums;
-  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, ToIndexSpace(level, map), &sums));
+  const AffineMap w = ToIndexSpace(level, map);
+  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, w, &sums));
   SampledValue result{std::nullopt, sums.samples};
   if (sums.samples < level.problem.min_samples || !(sums.weight > 0)) return result;
-  const double value = sums.value / sums.weight;
+  const double value = gauss_newton_internal::ValueAt(level.problem, w, sums);
   if (std::isfinite(value)) result.value = value;
   return result;
 }

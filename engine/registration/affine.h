@@ -36,7 +36,8 @@ struct AffineLevel {
   int index;
 };
 
-// The objective of `map` (fixed to moving, LPS mm) in the optimiser's unit; absent where a stage could not start there.
+// The objective of `map` (fixed to moving, LPS mm) in the optimiser's unit, with the term of landmarks; absent where a
+// stage could not start there.
 // Waits for the stream.
 absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& level, const AffineMap& map);
 

@@ -11,6 +11,7 @@
 #include "engine/quality/deformation_gate.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
+#include "engine/registration/levels.h"
 #include "engine/registration/mask_levels.h"
 #include "engine/transform/undeformed.h"
 
@@ -178,6 +179,10 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationInput& in, const A
     report.mirror_lead = result.starts->mirror_lead;
   }
   if (result.missing_tissue) report.missing_fraction = result.missing_tissue->fraction;
+  if (!in.landmarks.empty()) {
+    const double voxel = VoxelScale(in.fixed->geometry());
+    INTRAWARP_ASSIGN_OR_RETURN(report.landmarks, MeasureLandmarks(ctx, result.transform, in.landmarks, voxel));
+  }
   if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
   report.is_deformed = !result.transform.is_affine() && (!report.rejected_gain || report.keeps_rejected);
   const StageReport* last = LastInAnswer(result, report);

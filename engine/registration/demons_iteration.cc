@@ -55,10 +55,14 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   task.weight = it.symmetric ? 0.5f : 1.0f;
   task.fixed = it.fixed;
   task.warped = it.warped;
+  const FieldLayout layout = FieldLayout::Interleaved();
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, kMaxSquarings, fields.work, done));
   INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, it.moving, fields.work, size, it.warped));
   INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, fields.state, done));
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
   if (!it.symmetric) return absl::OkStatus();
   task.weight = -0.5f;
   task.accumulate = true;
@@ -66,7 +70,8 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, kMaxSquarings, fields.work, done));
   INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, {it.fixed, size, AffineMap::Identity()}, fields.work, size, it.warped));
-  return intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done);
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done));
+  return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
 }
 
 // The force's N and D smoothed in place, then N / D in the place of N. Nothing once *skip is not 0.

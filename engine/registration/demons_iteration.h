@@ -11,6 +11,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/geometry/geometry.h"
 #include "engine/registration/demons_step.h"
+#include "engine/registration/landmark_force.h"
 #include "engine/registration/stage.h"
 
 namespace intrawarp {
@@ -37,6 +38,7 @@ struct DemonsIteration {
   float* warped = nullptr;           // scratch
   double fluid_sigma = 3, diffusion_sigma = 2;
   VelocityUpdate update = VelocityUpdate::kCompose;
+  LandmarkForce landmarks = {};
   // On CUDA the fields within an exponential are held in float16; the velocity never is.
   bool half_fields = false;
 };

@@ -33,15 +33,21 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_sq
   task.weight = it.symmetric ? 0.5f : 1.0f;
   task.fixed = it.fixed;
   task.warped = it.warped;
+  const Int3 size = it.force.size;
+  const FieldLayout layout = FieldLayout::Planes(size);
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, it.moving, 1, max_squarings, fields));
   INTRAWARP_RETURN_IF_ERROR(DemonsForcePlanes(ctx, task, fields.update, fields.state, done));
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
   if (!it.symmetric) return absl::OkStatus();
   task.weight = -0.5f;
   task.accumulate = true;
   task.fixed = it.moving_on_fixed;
   const DemonsSource fixed{it.fixed, it.force.size, AffineMap::Identity()};
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, fixed, -1, max_squarings, fields));
-  return DemonsForcePlanes(ctx, task, fields.update, nullptr, done);
+  INTRAWARP_RETURN_IF_ERROR(DemonsForcePlanes(ctx, task, fields.update, nullptr, done));
+  return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
 }
 
 // Updates the velocity by the force without smoothing it; returns the buffer of the result.

@@ -66,6 +66,8 @@ struct DemonsState {
   double first_value = 0;
   double value = 0;
   double samples = 0;
+  // The term of landmarks (landmark_force.h) at the velocity, which is part of the values.
+  double landmarks = 0;
   // The largest |component| of the velocity.
   float largest = 0;
   // The part of its last change by which the velocity goes on after an update (NextMomentum), and how large it may
@@ -86,7 +88,7 @@ INTRAWARP_HD inline void NextMomentum(bool rose, DemonsState* s) {
 
 // One evaluation: the sum of squared differences of `samples` voxels. Counts the update that follows unless it is done.
 INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* s) {
-  const double value = sum / samples;
+  const double value = sum / samples + s->landmarks;
   s->samples = samples;
   if (!(samples >= s->min_samples)) {
     s->status = DemonsStatus::kTooLittleOverlap;

@@ -20,6 +20,7 @@
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
 #include "engine/transform/grid_penalty.h"
+#include "engine/transform/landmark_penalty.h"
 #include "engine/transform/total_variation.h"
 
 namespace intrawarp {
@@ -150,6 +151,7 @@ struct Level {
   std::unique_ptr<FfdEvaluator> evaluator;
   Geometry fixed;
   Geometry grid;
+  GridLandmarks landmarks;
   // The penalties' unit of length: the finest fixed voxel, mm.
   double unit = 1;
   double min_samples = 0;
@@ -163,6 +165,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
                              MakeFfdEvaluator(ctx, MakeObjective(images, metric, index, affine, grid)));
   level.fixed = images.fixed->levels()[index].volume.geometry;
   level.grid = grid;
+  INTRAWARP_ASSIGN_OR_RETURN(level.landmarks, PlaceLandmarks(ctx, images.landmarks, affine, grid));
   level.unit = VoxelScale(images.fixed->geometry());
   level.min_samples = MinSamples(images, metric, index);
   return level;
@@ -211,11 +214,14 @@ DescentProblem MakeProblem(const Level& level, const FfdOptions& options) {
 absl::Status Evaluate(const ExecContext& ctx, const Level& level, const Weights& weights, const Descent& descent) {
   INTRAWARP_RETURN_IF_ERROR(
       level.evaluator->Evaluate(ctx, descent.trial(), descent.done(), descent.gradient(), descent.value()));
-  if (!weights.Any()) return absl::OkStatus();
+  if (!weights.Any() && level.landmarks.count == 0) return absl::OkStatus();
   const ConstFieldView grid{descent.trial(), level.grid};
   INTRAWARP_RETURN_IF_ERROR(
       AddGridPenalties(ctx, weights.grid, level.unit, grid, descent.done(), descent.gradient(), descent.penalty()));
-  return AddTotalVariation(ctx, weights.total_variation, grid, descent.done(), descent.gradient(), descent.penalty());
+  INTRAWARP_RETURN_IF_ERROR(
+      AddTotalVariation(ctx, weights.total_variation, grid, descent.done(), descent.gradient(), descent.penalty()));
+  return AddLandmarkPenalty(ctx, level.landmarks, descent.trial(), descent.done(), descent.gradient(),
+                            descent.penalty());
 }
 
 struct LevelRun {

@@ -18,6 +18,7 @@
 #include "engine/base/host_device.h"
 #include "engine/geometry/vec.h"
 #include "engine/metric/affine_objective.h"
+#include "engine/registration/affine_pull.h"
 
 namespace intrawarp {
 
@@ -53,6 +54,8 @@ struct GaussNewtonProblem {
   double value_tolerance = 2.5e-6;
   double step_tolerance = 1e-5;
   double gradient_tolerance = 2.5e-4;
+  // Landmarks: their term is added to the mean of the metric.
+  AffinePull pull;
 
   INTRAWARP_HD int parameters() const {
     return rigid ? (dimensions == 3 ? 6 : 3) : dimensions == 2 ? 6 : is_slice ? 9 : kAffineParameters;
@@ -214,6 +217,19 @@ INTRAWARP_HD inline double Norm(const AffineMap& a) {
   return sqrt(sum);
 }
 
+// Row `e` of the landmarks' Hessian times column `p` of the basis.
+INTRAWARP_HD inline double PullProduct(const AffinePull& pull, int e, int p, const double (*basis)[kAffineParameters]) {
+  double sum = 0;
+  for (int k = 0; k < kAffineParameters; ++k) sum += pull.Hessian(e, k) * basis[k][p];
+  return sum;
+}
+
+// The mean of the metric at W, with the term of landmarks.
+INTRAWARP_HD inline double ValueAt(const GaussNewtonProblem& problem, const AffineMap& w, const NormalEquations& sums) {
+  const double mean = sums.value / sums.weight;
+  return problem.pull.is_active ? mean + problem.pull.Value(w) : mean;
+}
+
 // Gradient and Hessian of the mean, in the parameters, at W. All lanes call it.
 template <typename Lanes>
 INTRAWARP_HD void Reduce(const GaussNewtonProblem& problem, const AffineMap& w, const NormalEquations& sums,
@@ -229,6 +245,7 @@ INTRAWARP_HD void Reduce(const GaussNewtonProblem& problem, const AffineMap& w, 
       sum += sums.hessian[e <= k ? HessianEntry(e, k) : HessianEntry(k, e)] * s.basis[k][p];
     }
     s.product[e][p] = sum * inverse;
+    if (problem.pull.is_active) s.product[e][p] += PullProduct(problem.pull, e, p, s.basis);
   }
   lanes.Sync();
   for (int i = lanes.rank(); i < n * n; i += lanes.size()) {
@@ -241,6 +258,8 @@ INTRAWARP_HD void Reduce(const GaussNewtonProblem& problem, const AffineMap& w, 
     double sum = 0;
     for (int e = 0; e < kAffineParameters; ++e) sum += s.basis[e][p] * sums.gradient[e];
     s.gradient[p] = sum * inverse;
+    if (!problem.pull.is_active) continue;
+    for (int e = 0; e < kAffineParameters; ++e) s.gradient[p] += s.basis[e][p] * problem.pull.Gradient(w, e);
   }
   lanes.Sync();
 }
@@ -376,7 +395,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   using namespace gauss_newton_internal;
   const GaussNewtonProblem& problem = state.problem;
   const bool enough = sums.samples >= problem.min_samples && sums.weight > 0;
-  const double value = enough ? sums.value / sums.weight : 0;
+  const double value = enough ? ValueAt(problem, state.trial, sums) : 0;
   const bool started = state.started, usable = enough && value - value == 0;  // neither NaN nor infinite
   if (usable) Reduce(problem, state.trial, sums, scratch, lanes);
   const double end_slope = usable && started ? DirectionalDerivative(state, scratch.gradient) : 0;

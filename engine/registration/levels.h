@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
 #include "engine/metric/metric.h"
 #include "engine/registration/mask_levels.h"
+#include "engine/transform/landmark.h"
 
 namespace intrawarp {
 
@@ -20,6 +22,8 @@ struct RegistrationImages {
   const PreparedImage* moving;
   std::vector<MaskLevel> fixed_masks;
   std::vector<MaskLevel> moving_masks;
+  // Their term is part of what every stage optimises, and of no objective (method.h).
+  absl::Span<const Landmark> landmarks = {};
 };
 
 // The moving image's eta of NGF as a part of its mean gradient magnitude. The fixed image's eta is its whole mean

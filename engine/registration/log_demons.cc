@@ -140,6 +140,8 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   level.step.diffusion_sigma = *options.diffusion_sigma;
   level.step.update = options.update;
   level.step.half_fields = options.half_fields;
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.landmarks, PlaceLandmarkForce(ctx, images.landmarks, affine, fixed.geometry,
+                                                                      level.step.force.max_step));
   return level;
 }
 

@@ -29,11 +29,11 @@ absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Trans
 // The stage's last value may stand for the objective at its result unless
 // - the finest level was cut short: the value is that before the last update;
 // - intensities were matched: the match is that at the start of the level;
-// - the velocity was smoothed afterwards.
-std::optional<double> ValueAtResult(const StageReport& report, bool matched, bool smoothed) {
+// - it is that of another velocity or objective: the velocity was smoothed afterwards, or there are landmarks.
+std::optional<double> ValueAtResult(const StageReport& report, bool matched, bool is_other) {
   const bool finished =
       report.stop_reason == StopReason::kConverged || report.stop_reason == StopReason::kIterationLimit;
-  if (!finished || matched || smoothed) return std::nullopt;
+  if (!finished || matched || is_other) return std::nullopt;
   return report.levels.back().value_after;
 }
 
@@ -78,7 +78,9 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   INTRAWARP_ASSIGN_OR_RETURN(UnfoldedTransform unfolded,
                              MakeUnfoldedTransform(ctx, task.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
-  result.value = ValueAtResult(stage.report, *options.match_intensities, unfolded.rounds > 0);
+  // The objective is without landmarks.
+  const bool is_other = unfolded.rounds > 0 || !task.images.landmarks.empty();
+  result.value = ValueAtResult(stage.report, *options.match_intensities, is_other);
   result.report = std::move(stage.report);
   return result;
 }

@@ -74,8 +74,8 @@ struct Method {
   int64_t (*result_bytes)(const Geometry& fixed, const StageOptions& options);
   // Errors and checkpoints as Register (registration.h). Waits for the stream.
   absl::StatusOr<StageResult> (*run)(const ExecContext& ctx, const StageTask& task);
-  // The metric at the finest level, without penalties, in a unit where a bad start is about 1; absent where it is
-  // undefined (too little overlap, for example). Waits for the stream.
+  // The metric at the finest level, without penalties and landmarks, in a unit where a bad start is about 1; absent
+  // where it is undefined (too little overlap, for example). Waits for the stream.
   absl::StatusOr<std::optional<double>> (*objective)(const ExecContext& ctx, const RegistrationImages& images,
                                                      const StageOptions& options, const Transform& transform);
 };

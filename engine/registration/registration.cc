@@ -6,10 +6,13 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/automatic.h"
+#include "engine/registration/landmark_force.h"
 #include "engine/registration/log_demons.h"
 #include "engine/registration/mask_levels.h"
 #include "engine/registration/method.h"
 #include "engine/registration/validate.h"
+#include "engine/search/node_pulls.h"
+#include "engine/transform/landmark_penalty.h"
 
 namespace intrawarp {
 namespace {
@@ -171,7 +174,7 @@ absl::StatusOr<MissingTissue> Search(const ExecContext& ctx, const RegistrationI
 // On images that are through their windows.
 absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const RegistrationInput& input) {
   ArenaScope scope(ctx.arena());
-  RegistrationImages images{input.fixed, input.moving, {}, {}};
+  RegistrationImages images{input.fixed, input.moving, {}, {}, input.landmarks};
   INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks,
                              BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask, input.left_out));
   INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
@@ -235,6 +238,11 @@ int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& inp
   return std::max(bytes, NamedWorkspaceBytes(device, search));
 }
 
+// What landmarks take at most at any time, in any method.
+int64_t LandmarksWorkspaceBytes(int64_t landmarks) {
+  return std::max({GridLandmarksBytes(landmarks), LandmarkForceBytes(landmarks), NodePullsBytes(landmarks)});
+}
+
 }  // namespace
 
 bool IsSliceToVolume(const RegistrationInput& input) {
@@ -249,6 +257,7 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   const bool leaves_out = input.find_missing_tissue || input.left_out != nullptr;
   if (input.fixed_mask != nullptr || leaves_out) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
+  if (!input.landmarks.empty()) bytes += LandmarksWorkspaceBytes(static_cast<int64_t>(input.landmarks.size()));
   return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
 }
 

@@ -16,6 +16,7 @@
 #include "engine/registration/slice_pose.h"
 #include "engine/registration/stage.h"
 #include "engine/registration/starts.h"
+#include "engine/transform/landmark.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -45,6 +46,8 @@ struct RegistrationInput {
   bool find_missing_tissue = false;
   // Missing nodes of the fixed image's domain, which count in no metric; on a ProbeGrid of the fixed image. Null: none.
   const MissingTissue* left_out = nullptr;
+  // Pairs of points that belong together, in addition to what the images say (transform/landmark.h).
+  std::vector<Landmark> landmarks = {};
   // With `automatic`: a deformation that the gate rejects (deformation_gate.h) is the answer all the same. Deformations
   // of named stages are judged by the caller.
   bool keep_deformation = false;

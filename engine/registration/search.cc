@@ -12,6 +12,7 @@
 #include "engine/search/discrete_search.h"
 #include "engine/search/feature_grids.h"
 #include "engine/search/node_field.h"
+#include "engine/search/node_pulls.h"
 #include "engine/transform/fold_smoothing.h"
 
 namespace intrawarp {
@@ -84,10 +85,23 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
   return MeanDistance(ctx, pair, layout.nodes.voxels());
 }
 
+// What the landmarks add to the search: from fixed to moving nodes, the moving ones before the affine part, or back.
+NodePulls PullsOf(absl::Span<const Landmark> landmarks, const AffineMap& start, const Geometry& nodes,
+                  bool is_forward) {
+  const AffineMap to_nodes = PhysicalToIndex(nodes), from_moving = Compose(to_nodes, Inverse(start));
+  std::vector<NodeLandmark> pairs;
+  for (const Landmark& landmark : landmarks) {
+    const Vec3d fixed = to_nodes(landmark.fixed), moving = from_moving(landmark.moving);
+    pairs.push_back(is_forward ? NodeLandmark{fixed, moving, landmark.sigma_mm}
+                               : NodeLandmark{moving, fixed, landmark.sigma_mm});
+  }
+  return MakeNodePulls(pairs, nodes);
+}
+
 // Writes the displacements of the nodes to `forward`; zeros where the decision, which is the last checkpoint's, is
 // kStop.
-absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const DescribedPair& pair, const SearchLayout& layout,
-                                     const Progress& progress, float* forward) {
+absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const StageTask& task, const DescribedPair& pair,
+                                     const SearchLayout& layout, const Progress& progress, float* forward) {
   ArenaScope scope(ctx.arena());
   const Int3 size = layout.nodes.size;
   INTRAWARP_ASSIGN_OR_RETURN(float* const backward, ctx.arena().Allocate<float>(3 * layout.nodes.voxels()));
@@ -99,7 +113,9 @@ absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const DescribedPair
       return decision;
     }
     const PooledDescriptor *from = is_forward ? pair.fixed : pair.moving, *to = is_forward ? pair.moving : pair.fixed;
-    INTRAWARP_RETURN_IF_ERROR(SearchDisplacements(ctx, from, to, size, layout.reach, is_forward ? forward : backward));
+    const NodePulls pulls = PullsOf(task.images.landmarks, task.start, layout.nodes, is_forward);
+    INTRAWARP_RETURN_IF_ERROR(
+        SearchDisplacements(ctx, from, to, size, layout.reach, is_forward ? forward : backward, pulls));
   }
   INTRAWARP_RETURN_IF_ERROR(MakeConsistent(ctx, size, kConsistencyRounds, forward, backward));
   return Decision::kContinue;
@@ -117,7 +133,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
 
   INTRAWARP_ASSIGN_OR_RETURN(float* const field, ctx.arena().Allocate<float>(3 * layout.nodes.voxels()));
   Progress progress{task.index, 0, 1, 0, *before};
-  INTRAWARP_ASSIGN_OR_RETURN(Decision decision, SearchNodes(ctx, pair, layout, progress, field));
+  INTRAWARP_ASSIGN_OR_RETURN(Decision decision, SearchNodes(ctx, task, pair, layout, progress, field));
   FieldView grid{nullptr, ControlGridOfNodes(layout.nodes)};
   INTRAWARP_ASSIGN_OR_RETURN(grid.data, ctx.arena().Allocate<float>(3 * grid.geometry.voxels()));
   INTRAWARP_RETURN_IF_ERROR(ToControlGrid(ctx, field, layout.nodes, grid));

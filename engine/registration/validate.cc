@@ -161,6 +161,7 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry(), input.stages));
+  INTRAWARP_RETURN_IF_ERROR(ValidateLandmarks(input.landmarks));
   if (input.find_missing_tissue && IsSliceToVolume(input)) {
     return Unimplemented("find_missing_tissue", "missing tissue of a slice in a volume is not in this version");
   }

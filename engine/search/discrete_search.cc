@@ -24,10 +24,27 @@ absl::Status ValidateReach(Int3 size, Int3 reach) {
   return absl::OkStatus();
 }
 
+absl::Status Pull(const ExecContext& ctx, const DiscreteSearch& search, const NodePulls& pulls) {
+  if (pulls.nodes.empty()) return absl::OkStatus();
+  ArenaScope scope(ctx.arena());
+  PulledNode* nodes;
+  NodePull* of_nodes;
+  INTRAWARP_ASSIGN_OR_RETURN(nodes, ctx.arena().Allocate<PulledNode>(pulls.nodes.size()));
+  INTRAWARP_ASSIGN_OR_RETURN(of_nodes, ctx.arena().Allocate<NodePull>(pulls.pulls.size()));
+  Device& device = ctx.device();
+  INTRAWARP_RETURN_IF_ERROR(
+      device.Copy(nodes, pulls.nodes.data(), pulls.nodes.size() * sizeof(PulledNode), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(
+      device.Copy(of_nodes, pulls.pulls.data(), pulls.pulls.size() * sizeof(NodePull), ctx.stream()));
+  const PulledCosts pulled{nodes, of_nodes, static_cast<int>(pulls.nodes.size())};
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PullCosts, search, pulled));
+  return device.Synchronize(ctx.stream());
+}
+
 }  // namespace
 
 absl::Status SearchDisplacements(const ExecContext& ctx, const PooledDescriptor* fixed, const PooledDescriptor* moving,
-                                 Int3 size, Int3 reach, float* displacement) {
+                                 Int3 size, Int3 reach, float* displacement, const NodePulls& pulls) {
   INTRAWARP_RETURN_IF_ERROR(ValidateReach(size, reach));
   ArenaScope scope(ctx.arena());
   DiscreteSearch search{.fixed = fixed, .moving = moving, .size = size, .reach = reach, .displacement = displacement};
@@ -36,6 +53,7 @@ absl::Status SearchDisplacements(const ExecContext& ctx, const PooledDescriptor*
   INTRAWARP_ASSIGN_OR_RETURN(search.best, ctx.arena().Allocate<int32_t>(search.stride));
   INTRAWARP_ASSIGN_OR_RETURN(search.u, ctx.arena().Allocate<int32_t>(3 * search.stride));
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, ComputeCosts, search));
+  INTRAWARP_RETURN_IF_ERROR(Pull(ctx, search, pulls));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(search.u, 0, 3 * search.stride * sizeof(int32_t), ctx.stream()));
   for (const int coupling : kCouplings) {
     INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, CoupledStep, search, coupling));

@@ -23,6 +23,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/feature/pooled_descriptor.h"
 #include "engine/geometry/vec.h"
+#include "engine/search/node_pulls.h"
 
 namespace intrawarp {
 
@@ -36,10 +37,13 @@ inline constexpr int kCouplings[] = {1, 49, 163, 488, 1626, 4877, 16256};
 
 inline int64_t LabelCount(Int3 reach) { return int64_t{2 * reach.x + 1} * (2 * reach.y + 1) * (2 * reach.z + 1); }
 
+// Landmarks add costs to the labels of the nodes around them (node_pulls.h) before the first step.
+//
 // displacement[3 p + a] for each of the `size` nodes, in nodes: F(p) looks like M(p + displacement). Stream-ordered.
-// Workspace: DiscreteSearchWorkspaceBytes.
+// Workspace: DiscreteSearchWorkspaceBytes, and
+// NodePullsBytes of the landmarks. Waits for the stream where there are pulls.
 absl::Status SearchDisplacements(const ExecContext& ctx, const PooledDescriptor* fixed, const PooledDescriptor* moving,
-                                 Int3 size, Int3 reach, float* displacement);
+                                 Int3 size, Int3 reach, float* displacement, const NodePulls& pulls = {});
 int64_t DiscreteSearchWorkspaceBytes(Int3 size, Int3 reach);
 
 }  // namespace intrawarp

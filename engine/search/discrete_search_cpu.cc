@@ -242,6 +242,13 @@ absl::Status ComputeCosts(const ExecContext&, const DiscreteSearch& in) {
   return absl::OkStatus();
 }
 
+absl::Status PullCosts(const ExecContext&, const DiscreteSearch& in, const PulledCosts& pulled) {
+  ParallelFor(LabelCount(in.reach), [&](int64_t label) {
+    for (int node = 0; node < pulled.count; ++node) AddPulls(in, pulled, node, static_cast<int>(label));
+  });
+  return absl::OkStatus();
+}
+
 absl::Status CoupledStep(const ExecContext&, const DiscreteSearch& in, int coupling) {
   ParallelFor((Nodes(in) + kNodesAtOnce - 1) / kNodesAtOnce,
               [&](int64_t i) { BestLabels(in, coupling, i * kNodesAtOnce); });

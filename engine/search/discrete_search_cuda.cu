@@ -107,6 +107,12 @@ __global__ void __launch_bounds__(kTileThreads) CostKernel(const __grid_constant
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    PullKernel(const __grid_constant__ DiscreteSearch in, const __grid_constant__ PulledCosts pulled) {
+  const int node = blockIdx.x * kThreads + threadIdx.x;
+  if (node < pulled.count) AddPulls(in, pulled, node, blockIdx.y);
+}
+
 struct Candidate {
   int score, label;
 };
@@ -187,6 +193,13 @@ absl::Status ComputeCosts(const ExecContext& ctx, const DiscreteSearch& in) {
   const unsigned tiles = Blocks(in.size.x, kTileX) * Blocks(in.size.y, kTileY);
   const dim3 blocks(tiles, static_cast<unsigned>(LabelCount(in.reach)));
   CostKernel<<<blocks, kTileThreads, 0, CudaStream(ctx)>>>(in);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status PullCosts(const ExecContext& ctx, const DiscreteSearch& in, const PulledCosts& pulled) {
+  const dim3 blocks(Blocks(pulled.count, kThreads), static_cast<unsigned>(LabelCount(in.reach)));
+  PullKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(in, pulled);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }
