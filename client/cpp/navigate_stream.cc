@@ -33,6 +33,7 @@ v1::FrameHeader MakeHeader(const Frame& frame) {
   if (frame.rescale_slope != 0 || frame.rescale_intercept != 0) {
     *header.mutable_rescale() = RescaleToProto({frame.rescale_slope, frame.rescale_intercept});
   }
+  if (frame.landmarks) *header.mutable_landmarks() = *frame.landmarks;
   if (frame.deadline) *header.mutable_deadline() = DurationToProto(*frame.deadline);
   return header;
 }

@@ -48,6 +48,8 @@ struct Frame {
   double rescale_intercept = 0;
   // After the server's receipt of the frame's header; unset: that of the config.
   std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
+  // In the place of those of the config; unset: those of the config.
+  std::optional<v1::LandmarkList> landmarks = std::nullopt;
 };
 
 // Takes the coarse fields that NavigateConfig.coarse_field asks for. Both are called by Receive.

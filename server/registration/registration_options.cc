@@ -83,6 +83,19 @@ absl::StatusOr<ErrorOutput> ErrorFromProto(const v1::ErrorRequest& from) {
   return error;
 }
 
+absl::StatusOr<Vec3d> PointFromProto(const google::protobuf::RepeatedField<double>& from, absl::string_view field) {
+  if (from.size() == 3) return Vec3d{from[0], from[1], from[2]};
+  return InvalidField(field, absl::StrCat(from.size(), " numbers are given, must be three"));
+}
+
+absl::StatusOr<Landmark> LandmarkFromProto(const v1::Landmark& from) {
+  Landmark landmark;
+  INTRAWARP_ASSIGN_OR_RETURN(landmark.fixed, PointFromProto(from.fixed(), "fixed"));
+  INTRAWARP_ASSIGN_OR_RETURN(landmark.moving, PointFromProto(from.moving(), "moving"));
+  if (from.has_sigma_mm()) landmark.sigma_mm = from.sigma_mm();
+  return landmark;
+}
+
 // The same error about the field at another path.
 absl::Status Renamed(const absl::Status& status, const std::string& path) {
   absl::string_view description = status.message();
@@ -108,6 +121,31 @@ std::string WithMethod(const v1::RegistrationOptions& options, const std::string
 
 }  // namespace
 
+absl::StatusOr<std::vector<Landmark>> LandmarksFromProto(
+    const google::protobuf::RepeatedPtrField<v1::Landmark>& landmarks) {
+  if (landmarks.size() > kMaxLandmarks) {
+    return InvalidField("landmarks", absl::StrCat(landmarks.size(), " are given, at most ", kMaxLandmarks));
+  }
+  std::vector<Landmark> result;
+  for (int i = 0; i < landmarks.size(); ++i) {
+    absl::StatusOr<Landmark> landmark = LandmarkFromProto(landmarks[i]);
+    if (!landmark.ok()) return Within(absl::StrCat("landmarks[", i, "]"), landmark.status());
+    result.push_back(*landmark);
+  }
+  INTRAWARP_RETURN_IF_ERROR(ValidateLandmarks(result));
+  return result;
+}
+
+void SetLandmarks(const std::vector<Landmark>& landmarks, v1::RegistrationOptions& options) {
+  options.clear_landmarks();
+  for (const Landmark& from : landmarks) {
+    v1::Landmark& to = *options.add_landmarks();
+    for (int a = 0; a < 3; ++a) to.add_fixed(from.fixed[a]);
+    for (int a = 0; a < 3; ++a) to.add_moving(from.moving[a]);
+    to.set_sigma_mm(from.sigma_mm);
+  }
+}
+
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms, const Identity& caller) {
   RegistrationPlan plan;
@@ -127,6 +165,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   plan.best_effort = options.best_effort();
   plan.keep_deformation = options.keep_deformation();
   plan.find_missing_tissue = options.find_missing_tissue();
+  INTRAWARP_ASSIGN_OR_RETURN(plan.landmarks, LandmarksFromProto(options.landmarks()));
   if (options.has_error_limit_mm()) {
     // Written so that NaN fails.
     if (!(options.error_limit_mm() > 0 && options.error_limit_mm() <= kMaxErrorLimitMm)) {
@@ -144,7 +183,8 @@ std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const
   const v1::RegistrationOptions& asked = plan.asked;
   std::string kind =
       absl::StrCat(work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
-                   asked.moving_mask().empty() ? "" : "+moving_mask", plan.find_missing_tissue ? "+missing" : "");
+                   asked.moving_mask().empty() ? "" : "+moving_mask", plan.find_missing_tissue ? "+missing" : "",
+                   plan.landmarks.empty() ? "" : "+landmarks");
   if (field) absl::StrAppend(&kind, "+field", static_cast<int>(field->form));
   if (plan.automatic) absl::StrAppend(&kind, "/auto");
   for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
@@ -178,6 +218,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   input.automatic = plan.automatic && !is_chosen_slice;
   input.keep_deformation = plan.keep_deformation;
   input.find_missing_tissue = plan.find_missing_tissue;
+  input.landmarks = plan.landmarks;
   input.initial = plan.initial;
   if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;

@@ -49,9 +49,16 @@ struct RegistrationPlan {
   // A deformation that the gate rejects is the answer all the same.
   bool keep_deformation = false;
   bool find_missing_tissue = false;
+  std::vector<Landmark> landmarks;
   double error_limit_mm = kDefaultErrorLimitMm;
   ErrorOutput error;
 };
+
+// INVALID_ARGUMENT names the element within "landmarks".
+absl::StatusOr<std::vector<Landmark>> LandmarksFromProto(
+    const google::protobuf::RepeatedPtrField<v1::Landmark>& landmarks);
+// Puts them into `options`, in the place of those that are there, with every sigma.
+void SetLandmarks(const std::vector<Landmark>& landmarks, v1::RegistrationOptions& options);
 
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names
 // the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.

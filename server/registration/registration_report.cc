@@ -93,6 +93,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_NO_GAIN;
     case ReviewCause::kMissingTissue:
       return v1::VERDICT_CAUSE_MISSING_TISSUE;
+    case ReviewCause::kLandmarksMissed:
+      return v1::VERDICT_CAUSE_LANDMARKS_MISSED;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -149,6 +151,15 @@ void AddError(const QualityReport& from, v1::Report* to) {
   }
 }
 
+v1::LandmarkFit ToProto(const LandmarkFit& from) {
+  v1::LandmarkFit to;
+  for (const double distance : from.distance_mm) to.add_distance_mm(distance);
+  to.set_mean_mm(from.mean_mm);
+  to.set_max_mm(from.max_mm);
+  to.set_max_sigmas(from.max_sigmas);
+  return to;
+}
+
 void AddQuality(const QualityReport& from, v1::Report* to) {
   *to->mutable_before() = ToProto(from.before);
   *to->mutable_after() = ToProto(from.after);
@@ -165,6 +176,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
   }
   AddError(from, to);
   to->set_verdict(NeedsReview(from.review_reasons) ? v1::VERDICT_REVIEW : v1::VERDICT_OK);
+  if (from.landmarks) *to->mutable_landmarks() = ToProto(*from.landmarks);
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
 
@@ -305,6 +317,7 @@ v1::RegistrationOptions ResolvedOptions(const RegistrationPlan& plan, const std:
   resolved.set_best_effort(plan.best_effort);
   resolved.set_keep_deformation(plan.keep_deformation);
   resolved.set_find_missing_tissue(plan.find_missing_tissue);
+  SetLandmarks(plan.landmarks, resolved);
   resolved.set_error_limit_mm(plan.error_limit_mm);
   resolved.clear_stages();
   for (const StageReport& stage : stages) *resolved.add_stages() = StageToProto(stage.options);

@@ -459,6 +459,7 @@ absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& re
   if (!setup.plan.error.map) frame.outcome.quality.error_map.reset();
   v1::Report& report = *result.mutable_report();
   report = MakeReport(context_.device.name(), setup.plan, frame.outcome, frame.latency);
+  if (frame.landmarks) SetLandmarks(*frame.landmarks, *report.mutable_options());
   const StoredVolume* const resident = setup.resident.get();
   const ReportedImages images =
       setup.resident_is_fixed ? ReportedImages{resident, nullptr} : ReportedImages{nullptr, resident};

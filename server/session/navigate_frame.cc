@@ -93,6 +93,9 @@ absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup
   if (header.has_deadline()) {
     INTRAWARP_ASSIGN_OR_RETURN(frame.deadline, DurationFromProto(header.deadline(), "deadline", kMaxFrameDeadline));
   }
+  if (header.has_landmarks()) {
+    INTRAWARP_ASSIGN_OR_RETURN(frame.landmarks, LandmarksFromProto(header.landmarks().landmarks()));
+  }
   INTRAWARP_RETURN_IF_ERROR(ParsePixels(context, header, frame));
   return CheckExpected(setup.expected, frame);
 }
@@ -106,6 +109,8 @@ int64_t FrameWorkspaceBytes(const Device& device, const SessionSetup& setup, con
       upload + PreparedImage::WorkspaceBytes(frame, expected.pixel_type) + PreparedImage::Bytes(frame);
   RegistrationInput input = MakeRegistrationInput(setup.plan, resident, resident);
   if (setup.coarse_field) input.coarse = CoarseFieldHook(device, resident.geometry());
+  // A frame may bring that many.
+  input.landmarks.resize(kMaxLandmarks);
   const int64_t registration = RegistrationJobBytes(device, input);
   const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
   return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
@@ -149,6 +154,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   RegistrationTask task;
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
+  if (frame.landmarks) task.input.landmarks = *frame.landmarks;
   if (start.transform != nullptr) StartFrom(*start.transform, &task.input);
   if (!start.chosen.empty()) {
     task.input.stages = start.chosen;

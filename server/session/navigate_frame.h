@@ -62,6 +62,8 @@ struct NavigateFrame {
   Time ready;  // the last byte was there
   // After `begin`; unset: none.
   std::optional<std::chrono::nanoseconds> deadline;
+  // Absent: the session's.
+  std::optional<std::vector<Landmark>> landmarks;
   // Ends the job early. Set before the frame has one.
   std::optional<JobControl> control;
   LatencyBreakdown latency;
@@ -77,8 +79,8 @@ struct NavigateFrame {
   FrameRecord record;
 };
 
-// Fills in the frame from its header, and the deadline of `setup` where the header has none. Errors name the field
-// within "frame": they are about sanity, the limits, and the size that the session expects.
+// Fills in the frame from its header, and the deadline of `setup` where the header has none; landmarks where it has
+// any. Errors name the field within "frame": they are about sanity, the limits, and the size that the session expects.
 absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
                               NavigateFrame& frame);
 

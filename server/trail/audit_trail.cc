@@ -79,6 +79,7 @@ std::string OptionsText(v1::RegistrationOptions options) {
   if (options.has_initial_transform()) options.clear_initial();
   // Points of a patient's body.
   options.clear_error();
+  options.clear_landmarks();
   return ToJsonText(options);
 }
 
