@@ -2,10 +2,13 @@
 #include "io/points.h"
 
 #include <cstddef>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
@@ -14,49 +17,89 @@ namespace intrawarp::io {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
-constexpr const char* kColumn[3] = {"x", "y", "z"};
+
+constexpr absl::string_view kPointHeader = "x,y,z";
+constexpr absl::string_view kLandmarkHeader = "fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z";
+constexpr absl::string_view kSigmaColumn = ",sigma_mm";
 
 absl::Status LineError(size_t line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
 }
 
-bool IsHeader(absl::string_view line) {
+// In lower case, without spaces.
+std::string Packed(absl::string_view line) {
   std::string packed;
   for (char c : line) {
     if (!absl::ascii_isspace(static_cast<unsigned char>(c))) packed.push_back(absl::ascii_tolower(c));
   }
-  return packed == "x,y,z";
+  return packed;
 }
 
-absl::StatusOr<Vec3d> ParsePoint(absl::string_view text, size_t line) {
-  const std::vector<absl::string_view> cells = absl::StrSplit(text, absl::MaxSplits(',', 3));
-  if (cells.size() != 3) return LineError(line, "must have three numbers with commas between them");
-  Vec3d point;
-  for (int a = 0; a < 3; ++a) {
-    const absl::StatusOr<double> value = ParseFinite(cells[a]);
-    if (!value.ok()) return LineError(line, absl::StrCat(kColumn[a], " is ", value.status().message()));
-    point[a] = *value;
+// Finite numbers with commas between them, as many as there are columns.
+absl::StatusOr<std::vector<double>> ParseRow(absl::string_view text, absl::Span<const std::string> columns,
+                                             size_t line) {
+  const std::vector<absl::string_view> cells = absl::StrSplit(text, absl::MaxSplits(',', columns.size()));
+  if (cells.size() != columns.size()) {
+    return LineError(line, absl::StrCat("must have ", columns.size(), " numbers with commas between them"));
   }
-  return point;
+  std::vector<double> row;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const absl::StatusOr<double> value = ParseFinite(cells[i]);
+    if (!value.ok()) return LineError(line, absl::StrCat(columns[i], " is ", value.status().message()));
+    row.push_back(*value);
+  }
+  return row;
+}
+
+// The rows of a table whose header is one of `headers`.
+absl::StatusOr<std::vector<std::vector<double>>> ParseTable(absl::string_view csv,
+                                                            absl::Span<const std::string> headers) {
+  constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (absl::StartsWith(csv, kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
+  csv = absl::StripTrailingAsciiWhitespace(csv);
+  std::vector<std::string> columns;
+  std::vector<std::vector<double>> rows;
+  size_t line = 0;
+  for (absl::string_view text : absl::StrSplit(csv, '\n')) {
+    if (++line == 1) {
+      const std::string header = Packed(text);
+      if (absl::c_find(headers, header) == headers.end()) {
+        return LineError(1, absl::StrCat("the header must be ", absl::StrJoin(headers, " or ")));
+      }
+      columns = absl::StrSplit(header, ',');
+      continue;
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(std::vector<double> row, ParseRow(text, columns, line));
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<Vec3d>> ParsePoints(absl::string_view csv) {
-  constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (absl::StartsWith(csv, kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
-  csv = absl::StripTrailingAsciiWhitespace(csv);
+  INTRAWARP_ASSIGN_OR_RETURN(const auto rows, ParseTable(csv, {std::string(kPointHeader)}));
   std::vector<Vec3d> points;
-  size_t line = 0;
-  for (absl::string_view text : absl::StrSplit(csv, '\n')) {
-    if (++line == 1) {
-      if (!IsHeader(text)) return LineError(1, "the header must be x,y,z");
-      continue;
-    }
-    INTRAWARP_ASSIGN_OR_RETURN(const Vec3d point, ParsePoint(text, line));
-    points.push_back(point);
-  }
+  points.reserve(rows.size());
+  for (const std::vector<double>& row : rows) points.push_back({row[0], row[1], row[2]});
   return points;
+}
+
+absl::StatusOr<std::vector<LandmarkPair>> ParseLandmarks(absl::string_view csv) {
+  const std::string with_sigma = absl::StrCat(kLandmarkHeader, kSigmaColumn);
+  INTRAWARP_ASSIGN_OR_RETURN(const auto rows, ParseTable(csv, {std::string(kLandmarkHeader), with_sigma}));
+  std::vector<LandmarkPair> landmarks;
+  for (const std::vector<double>& row : rows) {
+    LandmarkPair pair{{row[0], row[1], row[2]}, {row[3], row[4], row[5]}, std::nullopt};
+    if (row.size() > 6) pair.sigma_mm = row[6];
+    landmarks.push_back(pair);
+  }
+  return landmarks;
+}
+
+absl::StatusOr<std::vector<LandmarkPair>> ReadLandmarks(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string csv, ReadSmallFile(path, kMaxFileBytes));
+  return ParseLandmarks(csv);
 }
 
 std::string FormatPoints(absl::Span<const Vec3d> points) {

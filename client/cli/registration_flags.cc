@@ -307,6 +307,13 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "look for tissue that only one image shows, and leave it out"},
+      {.name = "landmarks",
+       .placeholder = "PAIRS.csv",
+       .help = "points that belong together: fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z[,sigma_mm], LPS mm; "
+               "sigma_mm is 1 unless given"},
+      {.name = "unmoved_points",
+       .placeholder = "POINTS.csv",
+       .help = "points of the fixed image that must not move, to 0.5 mm: x,y,z, LPS mm"},
       {.name = "error_limit_mm",
        .type = FlagType::kNumber,
        .placeholder = "MM",
@@ -348,6 +355,8 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");
   parsed.initial = flags.String("initial");
+  parsed.landmarks = flags.String("landmarks");
+  parsed.unmoved_points = flags.String("unmoved_points");
   return parsed;
 }
 

@@ -14,7 +14,8 @@
 namespace intrawarp::cli {
 
 // --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
-// --best_effort, --keep_deformation, --error_limit_mm. Without --method it is auto.
+// --best_effort, --keep_deformation, --find_missing_tissue, --landmarks, --unmoved_points, --error_limit_mm. Without
+// --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();
 
 // --require_ok, of register and navigate.
@@ -26,12 +27,14 @@ FlagSpec OrientationFlagSpec();
 struct RegistrationFlags {
   // The words as given, "affine,ffd"; "auto" without any.
   std::string method;
-  // Stages (none for auto), budget, best_effort, keep_deformation and error_limit_mm are filled in; masks and the start
-  // are resources that are resolved later.
+  // Stages (none for auto), budget, best_effort, keep_deformation and error_limit_mm are filled in; masks, the
+  // start and the landmarks are resources and files that are read later.
   v1::RegistrationOptions options;
   std::string fixed_mask;
   std::string moving_mask;
   std::string initial;
+  std::string landmarks;
+  std::string unmoved_points;
 };
 
 // Options govern the last stage. A rigid or affine stage before it uses SSD when the last stage does, and NGF, which

@@ -6,6 +6,7 @@
 #include "engine/base/status_macros.h"
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
+#include "io/points.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {
@@ -24,11 +25,35 @@ absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1
   return absl::OkStatus();
 }
 
+// How sure it is that a point does not move.
+constexpr double kUnmovedSigmaMm = 0.5;
+
+void AddLandmark(const io::LandmarkPair& pair, v1::RegistrationOptions* options) {
+  v1::Landmark& landmark = *options->add_landmarks();
+  for (int a = 0; a < 3; ++a) landmark.add_fixed(pair.fixed[a]);
+  for (int a = 0; a < 3; ++a) landmark.add_moving(pair.moving[a]);
+  if (pair.sigma_mm) landmark.set_sigma_mm(*pair.sigma_mm);
+}
+
+absl::Status AddLandmarks(const RegistrationFlags& flags, v1::RegistrationOptions* options) {
+  if (!flags.landmarks.empty()) {
+    const absl::StatusOr<std::vector<io::LandmarkPair>> pairs = io::ReadLandmarks(flags.landmarks);
+    if (!pairs.ok()) return Annotate(pairs.status(), flags.landmarks);
+    for (const io::LandmarkPair& pair : *pairs) AddLandmark(pair, options);
+  }
+  if (flags.unmoved_points.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.unmoved_points);
+  if (!points.ok()) return Annotate(points.status(), flags.unmoved_points);
+  for (const Vec3d& point : *points) AddLandmark({point, point, kUnmovedSigmaMm}, options);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::RegistrationOptions> WithInputs(const RegistrationFlags& flags, Temporaries& temporaries) {
   v1::RegistrationOptions options = flags.options;
   INTRAWARP_RETURN_IF_ERROR(SetInitial(flags.initial, temporaries, &options));
+  INTRAWARP_RETURN_IF_ERROR(AddLandmarks(flags, &options));
   if (!flags.fixed_mask.empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_fixed_mask(), temporaries.Volume(flags.fixed_mask));
   }

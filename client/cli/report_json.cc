@@ -193,6 +193,18 @@ Json MissingTissue(const v1::Report& report) {
           {"fraction", Finite(report.missing_tissue().fraction())}};
 }
 
+// Null without landmarks.
+Json Landmarks(const v1::Report& report) {
+  if (!report.has_landmarks()) return nullptr;
+  const v1::LandmarkFit& fit = report.landmarks();
+  Json distances = Json::array();
+  for (const double distance : fit.distance_mm()) distances.push_back(Finite(distance));
+  return {{"distance_mm", std::move(distances)},
+          {"mean_mm", Finite(fit.mean_mm())},
+          {"max_mm", Finite(fit.max_mm())},
+          {"max_sigmas", Finite(fit.max_sigmas())}};
+}
+
 Json Starts(const v1::Report& report) {
   Json rows = Json::array();
   for (const v1::StartCandidate& start : report.starts()) {
@@ -334,6 +346,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"starts", Starts(report)},
           {"slice_pose", SlicePose(report)},
           {"missing_tissue", MissingTissue(report)},
+          {"landmarks", Landmarks(report)},
           {"same_frame_of_reference",
            report.has_same_frame_of_reference() ? Json(report.same_frame_of_reference()) : Json(nullptr)},
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},

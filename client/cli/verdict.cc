@@ -64,6 +64,8 @@ Names NamesOf(const v1::VerdictReason& reason, const v1::ErrorEstimate& error) {
       return {"correlation", "", "needed"};
     case v1::VERDICT_CAUSE_PARTLY_VISIBLE:
       return {"visible part", "", "needed"};
+    case v1::VERDICT_CAUSE_LANDMARKS_MISSED:
+      return {"distance", "sigmas"};
     case v1::VERDICT_CAUSE_MISSING_TISSUE:
       return {"missing part"};
     default:

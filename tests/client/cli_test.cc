@@ -356,6 +356,26 @@ TEST_F(CliTest, RegisterWritesWhereTissueIsMissing) {
   EXPECT_EQ(report["options"]["find_missing_tissue"], true);
 }
 
+TEST_F(CliTest, RegisterTakesLandmarksAndPointsThatMustNotMove) {
+  std::ofstream(Out("pairs.csv")) << "fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z,sigma_mm\n"
+                                     "0,0,0,5,0,0,0.5\n10,5,0,15,5,0,0.5\n";
+  std::ofstream(Out("still.csv")) << "x,y,z\n-10,0,5\n";
+  Succeed(Register({"--method=affine", "--landmarks=" + Out("pairs.csv"), "--unmoved_points=" + Out("still.csv"),
+                    "--report=" + Out("report.json")}));
+  const auto report = ReadJson(Out("report.json"));
+  ASSERT_EQ(report["landmarks"]["distance_mm"].size(), 3u);
+  EXPECT_GE(report["landmarks"]["max_mm"], report["landmarks"]["mean_mm"]);
+  const auto& landmarks = report["options"]["landmarks"];
+  ASSERT_EQ(landmarks.size(), 3u);
+  EXPECT_EQ(landmarks[2]["fixed"], landmarks[2]["moving"]);
+  EXPECT_EQ(landmarks[2]["sigma_mm"], 0.5);
+
+  std::ofstream(Out("wrong.csv")) << "x,y,z\n1,2,3\n";
+  const ProcessResult result = Run(Register({"--landmarks=" + Out("wrong.csv")}));
+  EXPECT_NE(result.exit_status, 0);
+  EXPECT_THAT(result.err, HasSubstr("wrong.csv: line 1: the header must be fixed_x"));
+}
+
 TEST_F(CliTest, TheReportHasTheNamesOfTheContract) {
   Succeed(Register(
       {"--method=rigid,affine", "--metric=ngf", "--levels=2", "--iterations=5", "--report=" + Out("report.json")}));

@@ -94,6 +94,15 @@ TEST(RegistrationFlagsTest, MissingTissueIsLookedForOnDemand) {
   }
 }
 
+TEST(RegistrationFlagsTest, LandmarksAreFilesOfEveryMethod) {
+  for (const char* method : {"--method=affine,log-demons", "--method=auto", "--method=search"}) {
+    const auto parsed = Parse({method, "--landmarks=pairs.csv", "--unmoved_points=still.csv"});
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->landmarks, "pairs.csv");
+    EXPECT_EQ(parsed->unmoved_points, "still.csv");
+  }
+}
+
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
   const auto parsed = Parse({"--method=rigid,affine", "--levels=3", "--iterations=20"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();

@@ -275,6 +275,7 @@ TEST(ReportJsonTest, Golden) {
     }
   ],
   "slice_pose": null,
+  "landmarks": null,
   "missing_tissue": null,
   "same_frame_of_reference": true,
   "start_margin": 0.25,

@@ -29,14 +29,34 @@ TEST_F(PointsTest, AcceptsWhatSpreadsheetsWrite) {
 TEST_F(PointsTest, ErrorsNameTheLine) {
   EXPECT_THAT(ParsePoints(""), Fails(kInvalid, "line 1: the header"));
   EXPECT_THAT(ParsePoints("1,2,3\n"), Fails(kInvalid, "line 1: the header"));
-  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3\n1,2\n"), Fails(kInvalid, "line 3: must have three"));
-  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3,4\n"), Fails(kInvalid, "line 2: must have three"));
-  EXPECT_THAT(ParsePoints("x,y,z\n\n1,2,3\n"), Fails(kInvalid, "line 2: must have three"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3\n1,2\n"), Fails(kInvalid, "line 3: must have 3 numbers"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3,4\n"), Fails(kInvalid, "line 2: must have 3 numbers"));
+  EXPECT_THAT(ParsePoints("x,y,z\n\n1,2,3\n"), Fails(kInvalid, "line 2: must have 3 numbers"));
   EXPECT_THAT(ParsePoints("x,y,z\n1,,3\n"), Fails(kInvalid, "line 2: y is not a number"));
   EXPECT_THAT(ParsePoints("x,y,z\n1,2,3mm\n"), Fails(kInvalid, "line 2: z is not a number"));
   EXPECT_THAT(ParsePoints("x,y,z\nnan,2,3\n"), Fails(kInvalid, "line 2: x is not finite"));
   EXPECT_THAT(ParsePoints("x,y,z\n1,-inf,3\n"), Fails(kInvalid, "line 2: y is not finite"));
   EXPECT_THAT(ParsePoints("x,y,z\n1,2,+-3\n"), Fails(kInvalid, "line 2: z is not a number"));
+}
+
+TEST_F(PointsTest, LandmarksWithAndWithoutSigma) {
+  const std::string header = "fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z";
+  const auto plain = ParseLandmarks(header + "\n1,2,3,4,5,6\n");
+  ASSERT_THAT(plain, Succeeds());
+  ASSERT_EQ(plain->size(), 1u);
+  EXPECT_EQ((*plain)[0].fixed, (Vec3d{1, 2, 3}));
+  EXPECT_EQ((*plain)[0].moving, (Vec3d{4, 5, 6}));
+  EXPECT_FALSE((*plain)[0].sigma_mm.has_value());
+  const auto sure = ParseLandmarks(header + ", Sigma_mm\r\n1,2,3,4,5,6,2.5\r\n-1,0,0,0,0,1,.5\r\n");
+  ASSERT_THAT(sure, Succeeds());
+  ASSERT_EQ(sure->size(), 2u);
+  EXPECT_EQ((*sure)[0].sigma_mm, 2.5);
+  EXPECT_EQ((*sure)[1].sigma_mm, 0.5);
+  EXPECT_THAT(ParseLandmarks("x,y,z\n1,2,3\n"), Fails(kInvalid, "line 1: the header must be fixed_x"));
+  EXPECT_THAT(ParseLandmarks(header + "\n1,2,3\n"), Fails(kInvalid, "line 2: must have 6 numbers"));
+  EXPECT_THAT(ParseLandmarks(header + ",sigma_mm\n1,2,3,4,5,6\n"), Fails(kInvalid, "line 2: must have 7 numbers"));
+  EXPECT_THAT(ParseLandmarks(header + "\n1,2,3,4,x,6\n"), Fails(kInvalid, "line 2: moving_y is not a number"));
+  EXPECT_THAT(ParsePoints(header + "\n1,2,3,4,5,6\n"), Fails(kInvalid, "line 1: the header must be x,y,z"));
 }
 
 TEST_F(PointsTest, FilesThatAreNotThere) {

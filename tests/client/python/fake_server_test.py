@@ -503,6 +503,9 @@ def test_an_exception_of_a_callback_ends_the_call(fake, server):
         ({"budget": -1}, "budget"),
         ({"method": "rigid", "initial": np.full((4, 4), np.nan)}, "initial"),
         ({"error_at": [1, 2]}, "points"),
+        ({"landmarks": [((0, 0, 0),)]}, "landmarks[0]"),
+        ({"landmarks": [((0, 0, 0), (1, 1, 1)), ((0, 0), (1, 1))]}, "landmarks[1]"),
+        ({"landmarks": [((0, 0, np.nan), (1, 1, 1))]}, "landmarks[0]"),
         ({"field": "double"}, "field"),
         ({"ttl": "a day"}, "ttl"),
     ],
@@ -529,11 +532,14 @@ def test_options_reach_the_server_as_the_command_line_sends_them(fake, server):
         optimizer="cg",
         initial=np.eye(4),
         fixed_mask=pair.fixed,
+        landmarks=[((1, 2, 3), np.array([4, 5, 6])), ((7, 8, 9), (7, 8, 9), 0.5)],
     )
     options = next(call.request for call in fake.calls if call.method == "Register").options
     assert options.stages[0].affine.metric == v1.METRIC_NGF and options.stages[1].ffd.metric == v1.METRIC_LNCC
     assert options.stages[1].ffd.spacing_vox == 4 and options.stages[1].ffd.optimizer == v1.OPTIMIZER_CONJUGATE_GRADIENT
     assert (options.budget.seconds, options.budget.nanos) == (2, 500_000_000) and options.best_effort
+    assert [list(each.fixed) + list(each.moving) for each in options.landmarks] == [[1, 2, 3, 4, 5, 6], [7, 8, 9] * 2]
+    assert not options.landmarks[0].HasField("sigma_mm") and options.landmarks[1].sigma_mm == 0.5
     assert list(options.initial_affine.values) == np.eye(4).reshape(-1).tolist() and options.fixed_mask
     server.register(pair.fixed, pair.moving, method=[("rigid", {"levels": np.int64(2)}), iw.stage("log-demons")])
     options = fake.calls[-1].request.options

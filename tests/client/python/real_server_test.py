@@ -63,6 +63,17 @@ def test_errors_have_reason_field_and_call(server, pair):
     assert caught.value.field == "options.stages[0].ffd.spacing_vox"
 
 
+def test_landmarks_are_met_and_reported(server, pair):
+    point = np.array([0.0, 0.0, 50.0])
+    plain = server.register(pair[0], pair[1], method="affine", iterations=5, levels=1)
+    assert plain.report.landmarks is None
+    wanted = server.map_points(plain.transform, [point])[0] + (5, 0, 0)
+    pulled = server.register(
+        pair[0], pair[1], method="affine", iterations=5, levels=1, landmarks=[(point, wanted, 0.2)]
+    )
+    assert len(pulled.report.landmarks.distance_mm) == 1 and pulled.report.landmarks.max_mm < 4
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_session_answers_every_frame(server, pair, shared):
     with server.navigate(

@@ -57,6 +57,32 @@ def test_answers_come_in_order_with_their_fields(server, pair):
     assert session.statistics.frames_ok == 4
 
 
+def test_landmarks_go_with_the_frames_that_follow(fake, server, pair):
+    seen = {}
+
+    def note(header):
+        seen[header.frame_number] = header.landmarks if header.HasField("landmarks") else None
+        return False
+
+    fake.rule("Frame", review="FOLDING", when=note)
+    first, second, third, fourth = frames_of(pair, 4)
+    with server.navigate(fixed=pair.fixed, method="rigid") as session:
+        session.send(first)
+        session.set_landmarks([((1, 2, 3), (4, 5, 6), 2)])
+        session.send(second)
+        session.set_landmarks([])
+        session.send(third)
+        session.set_landmarks(None)
+        session.send(fourth)
+        take(session, 4)
+        with pytest.raises(ValueError):
+            session.set_landmarks([((1, 2), (4, 5, 6))])
+    assert seen[1] is None and seen[4] is None and len(seen[3].landmarks) == 0
+    assert [(list(each.fixed), list(each.moving), each.sigma_mm) for each in seen[2].landmarks] == [
+        ([1, 2, 3], [4, 5, 6], 2)
+    ]
+
+
 def test_iteration_ends_with_the_session(server, pair):
     with server.navigate(fixed=pair.fixed, method="rigid") as session:
         for frame in frames_of(pair, 3):

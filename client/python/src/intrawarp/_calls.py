@@ -261,6 +261,7 @@ class Calls(Core):
             error_at=arguments["error_at"],
             keep_deformation=arguments["keep_deformation"],
             find_missing_tissue=arguments["find_missing_tissue"],
+            landmarks=arguments["landmarks"],
         )
         request = v1.RegisterRequest(
             fixed=names[0],
@@ -703,6 +704,7 @@ class Calls(Core):
                     error_at=arguments["error_at"],
                     keep_deformation=arguments["keep_deformation"],
                     find_missing_tissue=arguments["find_missing_tissue"],
+                    landmarks=arguments["landmarks"],
                 )
             )
             return made

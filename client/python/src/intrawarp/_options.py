@@ -158,6 +158,23 @@ def affine_message(matrix: Any, field: str) -> v1.AffineMap:
     return v1.AffineMap(values=values.reshape(-1).tolist())
 
 
+def landmark_messages(landmarks: Any) -> List[v1.Landmark]:
+    """Of tuples (fixed, moving) or (fixed, moving, sigma_mm); LPS mm."""
+    messages = []
+    for place, landmark in enumerate(landmarks):
+        field = f"landmarks[{place}]"
+        if len(landmark) not in (2, 3):
+            raise refuse(field, "must be (fixed, moving) or (fixed, moving, sigma_mm)")
+        points = np.asarray(landmark[:2], dtype=np.float64)
+        if points.shape != (2, 3) or not np.isfinite(points).all():
+            raise refuse(field, "must have two points of three finite coordinates")
+        message = v1.Landmark(fixed=points[0].tolist(), moving=points[1].tolist())
+        if len(landmark) == 3 and landmark[2] is not None:
+            message.sigma_mm = float(landmark[2])
+        messages.append(message)
+    return messages
+
+
 def registration_options(
     *,
     stages: List[v1.Stage],
@@ -171,6 +188,7 @@ def registration_options(
     error_at: Any = None,
     keep_deformation: Optional[bool] = None,
     find_missing_tissue: Optional[bool] = None,
+    landmarks: Any = None,
 ) -> v1.RegistrationOptions:
     """`initial`: "transforms/ID", or a 4 x 4 matrix."""
     options = v1.RegistrationOptions(stages=stages, fixed_mask=fixed_mask, moving_mask=moving_mask)
@@ -188,6 +206,8 @@ def registration_options(
         options.keep_deformation = bool(keep_deformation)
     if find_missing_tissue is not None:
         options.find_missing_tissue = bool(find_missing_tissue)
+    if landmarks is not None:
+        options.landmarks.extend(landmark_messages(landmarks))
     if error_map:
         options.error.map = True
     if error_at is not None:

@@ -21,7 +21,7 @@ from ._core import Core, new_id
 from ._geometry import Geometry, space_signs
 from ._io import Cancellation, Stream
 from ._link import Link, Receiver, StallWatch, chunks_of, parse
-from ._options import duration, timestamp, timestamp_seconds
+from ._options import duration, landmark_messages, timestamp, timestamp_seconds
 from ._shared import SharedSlots
 from ._wire import decode_chunk
 from .field import Field, affine_of, apply_affine, field_bytes, points_of
@@ -227,6 +227,8 @@ class SessionCore:
         self._changed = self._io.condition()
         # Held while a frame goes out: the messages of two frames must not mix.
         self._sending = self._io.condition()
+        # For the frames that are made from now on; None: those of the config.
+        self._landmarks: Optional[v1.LandmarkList] = None
         self._in_flight: "Dict[int, _Frame]" = {}
         self._mailbox: Optional[_Frame] = None
         self._last_number: Optional[int] = None
@@ -396,8 +398,13 @@ class SessionCore:
             taken -= max(0.0, time.time() - acquired)
         if deadline is not None:
             header.deadline.CopyFrom(duration(deadline, "deadline"))
+        if self._landmarks is not None:
+            header.landmarks.CopyFrom(self._landmarks)
         self._last_number = int(number)
         return _Frame(int(number), header, view, keep, taken, acquired)
+
+    def set_landmarks(self, landmarks: Any) -> None:
+        self._landmarks = None if landmarks is None else v1.LandmarkList(landmarks=landmark_messages(landmarks))
 
     def _first_number(self) -> int:
         session = self.opened.session if self.opened is not None else None

@@ -161,7 +161,7 @@ class Server:
         """Deletes a volume, a result, a transform or a matrix, by its handle or its name. Raises NotFound."""
         run(self._core.delete_state(getattr(what, '_state', what), timeout, cancel))
 
-    def register(self, fixed: Any, moving: Any, *, method: Method='auto', fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=True, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, field: Optional[str]=None, id: str='', request_id: str='', ttl: Optional[float]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Result':
+    def register(self, fixed: Any, moving: Any, *, method: Method='auto', fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=True, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, landmarks: Any=None, field: Optional[str]=None, id: str='', request_id: str='', ttl: Optional[float]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Result':
         """Registers a moving volume to a fixed one.
 
         Args:
@@ -180,6 +180,9 @@ class Server:
             error_at: (N, 3) points of the fixed image, LPS mm, where the error is predicted (report.proto.error_at).
             keep_deformation: a deformation that the gate would undo is the answer all the same.
             find_missing_tissue: looks for tissue that only one image shows, and leaves it out (Report.missing_tissue).
+            landmarks: points that belong together: tuples of the fixed point, the moving point and, if known, the
+                standard deviation of their distance along each axis in mm (1 without); LPS mm, at most 256. A point
+                that must not move is a pair of equal points (Report.landmarks).
             field: the field is wanted with the answer, in this encoding; None: Result.field() fetches it.
             id: the wanted id of the transform. request_id: a repeated request with the same id gets the first one's
                 result.
@@ -195,16 +198,16 @@ class Server:
             Diverged: no finite, invertible transform was found.
             DeadlineExceeded: the budget was used up without best_effort.
         """
-        arguments = {'method': method, 'stage_options': stage_options, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'field': field, 'id': id, 'request_id': request_id, 'ttl': ttl}
+        arguments = {'method': method, 'stage_options': stage_options, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'field': field, 'id': id, 'request_id': request_id, 'ttl': ttl}
         return Result(self._core, run(self._core.register_images(fixed, moving, arguments, progress, timeout, cancel)))
 
-    def start_register(self, fixed: Any, moving: Any, *, method: Method='auto', fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=True, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, id: str='', request_id: str='', ttl: Optional[float]=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Operation':
+    def start_register(self, fixed: Any, moving: Any, *, method: Method='auto', fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=True, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, landmarks: Any=None, id: str='', request_id: str='', ttl: Optional[float]=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Operation':
         """Begins a registration that goes on without this call, whatever becomes of the connection. Arguments as of
         `register`; returns once the work is admitted. `Operation.wait` gives the Result."""
-        arguments = {'method': method, 'stage_options': stage_options, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'id': id, 'request_id': request_id, 'ttl': ttl}
+        arguments = {'method': method, 'stage_options': stage_options, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'id': id, 'request_id': request_id, 'ttl': ttl}
         return Operation(self._core, run(self._core.start_register(fixed, moving, arguments, timeout, cancel)))
 
-    def navigate(self, fixed: Any=None, moving: Any=None, *, method: Method='auto', field: Optional[str]=None, stride: Any=None, region: Any=None, latest: bool=False, cancel_running: Optional[bool]=None, deadline: Optional[float]=None, late: Optional[str]=None, rate: Optional[float]=None, resume: Optional[float]=None, id: str='', idle_timeout: Optional[float]=None, max_pending: Optional[int]=None, coarse_field: bool=False, frame_geometry: Any=None, frame_axes: Optional[str]=None, shared_memory: Optional[bool]=None, max_answers: int=32, fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=False, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Session':
+    def navigate(self, fixed: Any=None, moving: Any=None, *, method: Method='auto', field: Optional[str]=None, stride: Any=None, region: Any=None, latest: bool=False, cancel_running: Optional[bool]=None, deadline: Optional[float]=None, late: Optional[str]=None, rate: Optional[float]=None, resume: Optional[float]=None, id: str='', idle_timeout: Optional[float]=None, max_pending: Optional[int]=None, coarse_field: bool=False, frame_geometry: Any=None, frame_axes: Optional[str]=None, shared_memory: Optional[bool]=None, max_answers: int=32, fixed_mask: Any=None, moving_mask: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=False, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, landmarks: Any=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Session':
         """Opens a session: a stream of frames, each registered to the resident volume from the last good result.
 
         Args:
@@ -235,7 +238,7 @@ class Server:
         Raises:
             Those of `register`; Busy with TOO_MANY_SESSIONS; SharedMemoryUnavailable with shared_memory=True.
         """
-        arguments = {'method': method, 'stage_options': stage_options, 'field': field, 'stride': stride, 'region': region, 'latest': latest, 'cancel_running': cancel_running, 'deadline': deadline, 'late': late, 'rate': rate, 'resume': resume, 'id': id, 'idle_timeout': idle_timeout, 'max_pending': max_pending, 'coarse_field': coarse_field, 'frame_geometry': frame_geometry, 'frame_axes': frame_axes, 'shared_memory': shared_memory, 'max_answers': max_answers, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'timeout': timeout}
+        arguments = {'method': method, 'stage_options': stage_options, 'field': field, 'stride': stride, 'region': region, 'latest': latest, 'cancel_running': cancel_running, 'deadline': deadline, 'late': late, 'rate': rate, 'resume': resume, 'id': id, 'idle_timeout': idle_timeout, 'max_pending': max_pending, 'coarse_field': coarse_field, 'frame_geometry': frame_geometry, 'frame_axes': frame_axes, 'shared_memory': shared_memory, 'max_answers': max_answers, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'timeout': timeout}
         return Session(run(self._core.open_session(fixed, moving, arguments, cancel)))
 
     def put_transform(self, source: Any, *, id: str='', ttl: Optional[float]=None, beside: Any=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Transform':
@@ -584,6 +587,11 @@ class Session:
             SessionEnded: the session is over; the error that ended it where there was one.
         """
         return run(self._core.send(frame, number, acquired, deadline))
+
+    def set_landmarks(self, landmarks: Any) -> None:
+        """Landmarks for the frames that are sent from now on, as of `Server.navigate`; an empty list: none; None: those
+        that the session was opened with."""
+        self._core.set_landmarks(landmarks)
 
     def receive(self, *, timeout: Optional[float]=None) -> Optional[Answer]:
         """The next answer, in order; None when the session has ended well. Raises the error that ended it, and

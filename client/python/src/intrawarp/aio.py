@@ -257,6 +257,7 @@ class Server:
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
         find_missing_tissue: Optional[bool] = None,
+        landmarks: Any = None,
         field: Optional[str] = None,
         id: str = "",
         request_id: str = "",
@@ -284,6 +285,9 @@ class Server:
             error_at: (N, 3) points of the fixed image, LPS mm, where the error is predicted (report.proto.error_at).
             keep_deformation: a deformation that the gate would undo is the answer all the same.
             find_missing_tissue: looks for tissue that only one image shows, and leaves it out (Report.missing_tissue).
+            landmarks: points that belong together: tuples of the fixed point, the moving point and, if known, the
+                standard deviation of their distance along each axis in mm (1 without); LPS mm, at most 256. A point
+                that must not move is a pair of equal points (Report.landmarks).
             field: the field is wanted with the answer, in this encoding; None: Result.field() fetches it.
             id: the wanted id of the transform. request_id: a repeated request with the same id gets the first one's
                 result.
@@ -312,6 +316,7 @@ class Server:
             "error_at": error_at,
             "keep_deformation": keep_deformation,
             "find_missing_tissue": find_missing_tissue,
+            "landmarks": landmarks,
             "field": field,
             "id": id,
             "request_id": request_id,
@@ -335,6 +340,7 @@ class Server:
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
         find_missing_tissue: Optional[bool] = None,
+        landmarks: Any = None,
         id: str = "",
         request_id: str = "",
         ttl: Optional[float] = None,
@@ -357,6 +363,7 @@ class Server:
             "error_at": error_at,
             "keep_deformation": keep_deformation,
             "find_missing_tissue": find_missing_tissue,
+            "landmarks": landmarks,
             "id": id,
             "request_id": request_id,
             "ttl": ttl,
@@ -396,6 +403,7 @@ class Server:
         error_at: Any = None,
         keep_deformation: Optional[bool] = None,
         find_missing_tissue: Optional[bool] = None,
+        landmarks: Any = None,
         timeout: Optional[float] = None,
         cancel: Optional[Cancellation] = None,
         **stage_options: Any,
@@ -460,6 +468,7 @@ class Server:
             "error_at": error_at,
             "keep_deformation": keep_deformation,
             "find_missing_tissue": find_missing_tissue,
+            "landmarks": landmarks,
             "timeout": timeout,
         }
         return Opening(self._core.open_session(fixed, moving, arguments, cancel))
@@ -1003,6 +1012,11 @@ class Session:
             SessionEnded: the session is over; the error that ended it where there was one.
         """
         return await self._core.send(frame, number, acquired, deadline)
+
+    def set_landmarks(self, landmarks: Any) -> None:
+        """Landmarks for the frames that are sent from now on, as of `Server.navigate`; an empty list: none; None: those
+        that the session was opened with."""
+        self._core.set_landmarks(landmarks)
 
     async def receive(self, *, timeout: Optional[float] = None) -> Optional[Answer]:
         """The next answer, in order; None when the session has ended well. Raises the error that ended it, and

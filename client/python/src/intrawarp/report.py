@@ -124,6 +124,12 @@ class Report:
         return _missing_image(self.proto.missing_tissue) if self.proto.HasField("missing_tissue") else None
 
     @property
+    def landmarks(self) -> Optional[v1.LandmarkFit]:
+        """How far the result is from the landmarks: distance_mm of each, mean_mm, max_mm, max_sigmas; None without
+        landmarks."""
+        return self.proto.landmarks if self.proto.HasField("landmarks") else None
+
+    @property
     def stop_reason(self) -> str:
         """Why the optimisation ended, a name of v1.StopReason without its prefix: "CONVERGED"."""
         return enum_name(v1.StopReason, self.proto.stop_reason, "STOP_REASON_")

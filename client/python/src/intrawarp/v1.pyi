@@ -458,6 +458,7 @@ class VerdictCause(Enum):
     VERDICT_CAUSE_NOT_CORRELATED: int
     VERDICT_CAUSE_PARTLY_VISIBLE: int
     VERDICT_CAUSE_MISSING_TISSUE: int
+    VERDICT_CAUSE_LANDMARKS_MISSED: int
 
 VERDICT_CAUSE_UNSPECIFIED: int
 VERDICT_CAUSE_WORSE_THAN_START: int
@@ -480,6 +481,7 @@ VERDICT_CAUSE_NO_GAIN: int
 VERDICT_CAUSE_NOT_CORRELATED: int
 VERDICT_CAUSE_PARTLY_VISIBLE: int
 VERDICT_CAUSE_MISSING_TISSUE: int
+VERDICT_CAUSE_LANDMARKS_MISSED: int
 
 class StartKind(Enum):
     START_KIND_UNSPECIFIED: int
@@ -595,6 +597,12 @@ class ErrorRequest(Message):
     points: Repeated[float]
     def __init__(self, *, map: Optional[bool] = ..., points: Optional[Iterable[float]] = ...) -> None: ...
 
+class Landmark(Message):
+    fixed: Repeated[float]
+    moving: Repeated[float]
+    sigma_mm: float
+    def __init__(self, *, fixed: Optional[Iterable[float]] = ..., moving: Optional[Iterable[float]] = ..., sigma_mm: Optional[float] = ...) -> None: ...
+
 class RegistrationOptions(Message):
     stages: RepeatedMessage[Stage]
     fixed_mask: str
@@ -607,7 +615,8 @@ class RegistrationOptions(Message):
     error: ErrorRequest
     keep_deformation: bool
     find_missing_tissue: bool
-    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ..., find_missing_tissue: Optional[bool] = ...) -> None: ...
+    landmarks: RepeatedMessage[Landmark]
+    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ..., find_missing_tissue: Optional[bool] = ..., landmarks: Optional[Iterable[Landmark]] = ...) -> None: ...
 
 class RegisterRequest(Message):
     fixed: str
@@ -698,6 +707,13 @@ class MissingTissue(Message):
     fraction: float
     def __init__(self, *, geometry: Optional[Geometry] = ..., nodes: Optional[bytes] = ..., volume_mm3: Optional[float] = ..., fraction: Optional[float] = ...) -> None: ...
 
+class LandmarkFit(Message):
+    distance_mm: Repeated[float]
+    mean_mm: float
+    max_mm: float
+    max_sigmas: float
+    def __init__(self, *, distance_mm: Optional[Iterable[float]] = ..., mean_mm: Optional[float] = ..., max_mm: Optional[float] = ..., max_sigmas: Optional[float] = ...) -> None: ...
+
 class PointError(Message):
     expected_mm: float
     bound_mm: float
@@ -782,7 +798,8 @@ class Report(Message):
     same_frame_of_reference: bool
     provenance: ReportProvenance
     missing_tissue: MissingTissue
-    def __init__(self, *, device: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., stop_reason: Optional[int] = ..., stages: Optional[Iterable[StageReport]] = ..., affine: Optional[AffineMap] = ..., before: Optional[Similarity] = ..., after: Optional[Similarity] = ..., overlap: Optional[float] = ..., jacobian: Optional[JacobianReport] = ..., inverse_consistency: Optional[InverseConsistency] = ..., verdict: Optional[int] = ..., reasons: Optional[Iterable[VerdictReason]] = ..., latency: Optional[LatencyBreakdown] = ..., affine_shape: Optional[AffineShape] = ..., starts: Optional[Iterable[StartCandidate]] = ..., start_margin: Optional[float] = ..., choice: Optional[Choice] = ..., error: Optional[ErrorEstimate] = ..., error_map: Optional[ErrorMap] = ..., error_at: Optional[Iterable[PointError]] = ..., slice_pose: Optional[SlicePose] = ..., same_frame_of_reference: Optional[bool] = ..., provenance: Optional[ReportProvenance] = ..., missing_tissue: Optional[MissingTissue] = ...) -> None: ...
+    landmarks: LandmarkFit
+    def __init__(self, *, device: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., stop_reason: Optional[int] = ..., stages: Optional[Iterable[StageReport]] = ..., affine: Optional[AffineMap] = ..., before: Optional[Similarity] = ..., after: Optional[Similarity] = ..., overlap: Optional[float] = ..., jacobian: Optional[JacobianReport] = ..., inverse_consistency: Optional[InverseConsistency] = ..., verdict: Optional[int] = ..., reasons: Optional[Iterable[VerdictReason]] = ..., latency: Optional[LatencyBreakdown] = ..., affine_shape: Optional[AffineShape] = ..., starts: Optional[Iterable[StartCandidate]] = ..., start_margin: Optional[float] = ..., choice: Optional[Choice] = ..., error: Optional[ErrorEstimate] = ..., error_map: Optional[ErrorMap] = ..., error_at: Optional[Iterable[PointError]] = ..., slice_pose: Optional[SlicePose] = ..., same_frame_of_reference: Optional[bool] = ..., provenance: Optional[ReportProvenance] = ..., missing_tissue: Optional[MissingTissue] = ..., landmarks: Optional[LandmarkFit] = ...) -> None: ...
 
 class ReportProvenance(Message):
     server_version: str
@@ -864,7 +881,12 @@ class FrameHeader(Message):
     rescale: Rescale
     deadline: GoogleProtobufDuration
     slot: SharedSlot
-    def __init__(self, *, frame_number: Optional[int] = ..., geometry: Optional[Geometry] = ..., pixel_type: Optional[int] = ..., total_bytes: Optional[int] = ..., acquisition_time: Optional[GoogleProtobufTimestamp] = ..., rescale: Optional[Rescale] = ..., deadline: Optional[GoogleProtobufDuration] = ..., slot: Optional[SharedSlot] = ...) -> None: ...
+    landmarks: LandmarkList
+    def __init__(self, *, frame_number: Optional[int] = ..., geometry: Optional[Geometry] = ..., pixel_type: Optional[int] = ..., total_bytes: Optional[int] = ..., acquisition_time: Optional[GoogleProtobufTimestamp] = ..., rescale: Optional[Rescale] = ..., deadline: Optional[GoogleProtobufDuration] = ..., slot: Optional[SharedSlot] = ..., landmarks: Optional[LandmarkList] = ...) -> None: ...
+
+class LandmarkList(Message):
+    landmarks: RepeatedMessage[Landmark]
+    def __init__(self, *, landmarks: Optional[Iterable[Landmark]] = ...) -> None: ...
 
 class NavigateRequest(Message):
     config: NavigateConfig
