@@ -64,6 +64,10 @@ absl::Status Check(const HostImage& fixed, const HostImage& moving, const HostIm
     INTRAWARP_RETURN_IF_ERROR(CheckGeometry("error", options.error->geometry, options.error->expected_mm.size(),
                                             options.error->geometry.voxels()));
   }
+  if (options.missing) {
+    INTRAWARP_RETURN_IF_ERROR(CheckGeometry("missing", options.missing->geometry, options.missing->nodes.size(),
+                                            options.missing->geometry.voxels()));
+  }
   for (int a = 0; options.at && a < 3; ++a) {
     if (!std::isfinite((*options.at)[a])) return FieldError(absl::StatusCode::kInvalidArgument, "at", "is not finite");
   }
@@ -117,6 +121,12 @@ double NiceStep(double mm) {
   return 10 * power;
 }
 
+// Lines that cross those of an error that was not judged.
+Color Hatched(Color under, int x, int y) {
+  const bool is_line = (x - y + 8192) % 8 < 2;
+  return is_line ? Mix(under, kCutColor, 0.7f) : under;
+}
+
 // Errors over a dim image, in blocks; stripes where the error was not judged.
 Color ErrorColor(const ScenePixel& pixel, int x, int y, double scale) {
   const Color under = Mix(kPage, Grey(pixel.fixed), 0.55f);
@@ -135,7 +145,7 @@ Color ColorOf(const Slice& slice, MontageColumn column, int x, int y, const Meas
   const bool has_contours = !slice.contours.empty();
   switch (column) {
     case MontageColumn::kFixed:
-      return Grey(p.fixed);
+      return p.is_missing ? Hatched(Grey(p.fixed), x, y) : Grey(p.fixed);
     case MontageColumn::kMoving:
       return Grey(p.before);
     case MontageColumn::kWarped:
@@ -149,7 +159,7 @@ Color ColorOf(const Slice& slice, MontageColumn column, int x, int y, const Meas
     case MontageColumn::kAfter:
       return has_contours ? ContourColor(slice, x, y, p.warped) : Difference(p.fixed, p.warped);
     case MontageColumn::kError:
-      return ErrorColor(p, x, y, m.error_scale);
+      return p.is_missing ? Hatched(Mix(kPage, Grey(p.fixed), 0.55f), x, y) : ErrorColor(p, x, y, m.error_scale);
     case MontageColumn::kGrid:
       break;
   }
@@ -362,6 +372,9 @@ void DrawFoot(Canvas& canvas, const MontageOptions& options, const Layout& layou
   unknown.fixed = 0.4f;
   unknown.error = std::numeric_limits<float>::quiet_NaN();
   swatch("error not judged: too little structure", [&](int i, int j) { return ErrorColor(unknown, i, j, 1); });
+  if (options.missing) {
+    swatch("no counterpart: only one image shows it", [](int i, int j) { return Hatched({0.3f, 0.3f, 0.31f}, i, j); });
+  }
   swatch("dotted: the other slices", [](int i, int j) { return j == 7 && i % 4 < 2 ? kCutColor : kPage; });
   if (options.footer.empty()) return;
   const double width = layout.width - 2 * kMargin;

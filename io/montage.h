@@ -20,6 +20,7 @@
 #ifndef INTRAWARP_IO_MONTAGE_H_
 #define INTRAWARP_IO_MONTAGE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,12 @@ struct ErrorBlocks {
   double limit_mm = 5;             // an error above it is large
 };
 
+// The tissue that only one image shows, node by node.
+struct MissingNodes {
+  Geometry geometry;
+  std::vector<uint8_t> nodes;  // geometry.voxels(); 1 where tissue is missing
+};
+
 // How the intensities of two images compare. kSame: the same tissue has the same value. kScaled: but for a gain above 0
 // and an offset. kOther: anything else, as of unlike modalities.
 enum class IntensityRelation { kSame, kScaled, kOther };
@@ -56,6 +63,8 @@ struct MontageOptions {
   // Unset: decided by the images.
   std::optional<IntensityRelation> relation = {};
   std::optional<ErrorBlocks> error = {};
+  // Hatched in the panels of the fixed image and of the error. Unset: nobody looked, or nothing is missing.
+  std::optional<MissingNodes> missing = {};
   // Where the slices go through, LPS mm; must be finite, and is brought into the image.
   std::optional<Vec3d> at = {};
   // The heading ("Verdict: review") and what stands below it; empty: nothing. A heading that is not good is orange.
@@ -76,8 +85,8 @@ struct MontagePanel {
 };
 
 // `warped` and `field` lie on the fixed grid. INVALID_ARGUMENT, beginning "fixed: ", "moving: ", "warped: ", "field: ",
-// "error: ", "at: " or "panel_pixels: ", when something does not fit. `panels` (may be null) gets the place of each
-// panel. Deterministic, thread-safe.
+// "error: ", "missing: ", "at: " or "panel_pixels: ", when something does not fit. `panels` (may be null) gets the
+// place of each panel. Deterministic, thread-safe.
 absl::StatusOr<Picture> RenderMontage(const HostImage& fixed, const HostImage& moving, const HostImage& warped,
                                       const HostField& field, const MontageOptions& options = {},
                                       std::vector<MontagePanel>* panels = nullptr);

@@ -138,7 +138,8 @@ struct Images {
   const HostImage& warped;
   const HostField& field;
   const std::optional<ErrorBlocks>& error;
-  AffineMap to_physical, to_moving, to_block;
+  const std::optional<MissingNodes>& missing;
+  AffineMap to_physical, to_moving, to_block, to_missing;
   Vec3d center;
 };
 
@@ -153,15 +154,24 @@ bool HasSource(const Images& s, Vec3d index) {
   return true;
 }
 
+// The place in memory of the voxel that holds an index of the domain.
+size_t NearestPlace(const Geometry& g, Vec3d index) {
+  Int3 nearest;
+  for (int a = 0; a < 3; ++a) nearest[a] = std::clamp(static_cast<int>(std::lround(index[a])), 0, g.size[a] - 1);
+  return static_cast<size_t>(OffsetOf(g, nearest));
+}
+
 float ErrorAt(const Images& s, Vec3d x) {
   if (!s.error) return kNothing;
   const Vec3d block = s.to_block(x);
   if (!InDomain(s.error->geometry, block)) return kNothing;
-  Int3 nearest;
-  for (int a = 0; a < 3; ++a) {
-    nearest[a] = std::clamp(static_cast<int>(std::lround(block[a])), 0, s.error->geometry.size[a] - 1);
-  }
-  return s.error->expected_mm[static_cast<size_t>(OffsetOf(s.error->geometry, nearest))];
+  return s.error->expected_mm[NearestPlace(s.error->geometry, block)];
+}
+
+bool IsMissingAt(const Images& s, Vec3d x) {
+  if (!s.missing) return false;
+  const Vec3d node = s.to_missing(x);
+  return InDomain(s.missing->geometry, node) && s.missing->nodes[NearestPlace(s.missing->geometry, node)] != 0;
 }
 
 ScenePixel Look(const Images& s, const MontageScene& scene, const Plane& plane, Vec3d index) {
@@ -175,6 +185,7 @@ ScenePixel Look(const Images& s, const MontageScene& scene, const Plane& plane, 
   pixel.warped = HasSource(s, index) ? Show(Sample(s.warped.values.data(), g, index), scene.moving_window) : kNothing;
   pixel.before = Show(Sample(s.moving.values.data(), s.moving.geometry, s.to_moving(x)), scene.moving_window);
   pixel.error = ErrorAt(s, x);
+  pixel.is_missing = IsMissingAt(s, x);
   pixel.length = static_cast<float>(std::sqrt(Dot(u, u)));
   const auto along = [&](int axis) {
     return static_cast<float>(Dot(y - s.center, {g.direction[0][axis], g.direction[1][axis], g.direction[2][axis]}));
@@ -421,8 +432,18 @@ int CutAt(const Geometry& fixed, const Plane& plane, const Plane& other) {
 MontageScene MakeScene(const HostImage& fixed, const HostImage& moving, const HostImage& warped, const HostField& field,
                        const MontageOptions& options) {
   const Geometry& g = fixed.geometry;
-  Images images{fixed, moving,   warped, field, options.error, IndexToPhysical(g), PhysicalToIndex(moving.geometry),
-                {},    Center(g)};
+  Images images{fixed,
+                moving,
+                warped,
+                field,
+                options.error,
+                options.missing,
+                IndexToPhysical(g),
+                PhysicalToIndex(moving.geometry),
+                {},
+                {},
+                Center(g)};
+  if (options.missing) images.to_missing = PhysicalToIndex(options.missing->geometry);
   if (options.error) images.to_block = PhysicalToIndex(options.error->geometry);
   MontageScene scene;
   SetWindows(images, options, &scene);

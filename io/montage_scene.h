@@ -28,6 +28,7 @@ struct Plane {
 struct ScenePixel {
   float fixed = 0, warped = 0, before = 0;
   float error = 0;             // predicted, mm; NaN where it was not judged
+  bool is_missing = false;     // it has no counterpart in the moving image
   float length = 0;            // the displacement's, mm
   float across = 0, down = 0;  // T(x) along the slice's axes, mm from the middle of the fixed image
 };

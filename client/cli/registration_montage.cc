@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,19 @@ std::optional<io::ErrorBlocks> BlocksOf(const v1::Report& report) {
   blocks.expected_mm.assign(report.error_map().expected_mm().begin(), report.error_map().expected_mm().end());
   if (report.options().has_error_limit_mm()) blocks.limit_mm = report.options().error_limit_mm();
   return blocks;
+}
+
+// Nothing where nothing is missing, or the server's map is not one.
+std::optional<io::MissingNodes> MissingOf(const v1::Report& report) {
+  const v1::MissingTissue& missing = report.missing_tissue();
+  if (missing.nodes().empty()) return std::nullopt;
+  const absl::StatusOr<Geometry> geometry = GeometryFromProto(missing.geometry());
+  if (!geometry.ok()) return std::nullopt;
+  const auto voxels = static_cast<size_t>(geometry->voxels());
+  if (missing.nodes().size() != (voxels + 7) / 8) return std::nullopt;
+  io::MissingNodes nodes{*geometry, std::vector<uint8_t>(voxels)};
+  for (size_t i = 0; i < voxels; ++i) nodes.nodes[i] = static_cast<uint8_t>(missing.nodes()[i / 8]) >> i % 8 & 1;
+  return nodes;
 }
 
 std::string TimeOf(const v1::ReportProvenance& from) {
@@ -84,6 +98,7 @@ io::MontageOptions MontageOptionsOf(const std::string& fixed_modality, const std
   io::MontageOptions options;
   options.relation = RelationOf(fixed_modality, moving_modality);
   options.error = BlocksOf(report);
+  options.missing = MissingOf(report);
   options.is_good = IsOk(report);
   options.heading = options.is_good ? "Verdict: ok" : absl::StrCat("Verdict: ", VerdictWord(report), " before use");
   const std::string reasons = absl::StrJoin(ReasonTexts(report), "; ");

@@ -414,6 +414,32 @@ TEST(MontageTest, ThePredictedErrorHasAPanel) {
   EXPECT_GT(std::abs(high[0] - high[2]), 30);
 }
 
+TEST(MontageTest, MissingTissueIsHatched) {
+  const Geometry g = Cube();
+  const HostImage image = Plain(ImageOf(g, Scene));
+  MontageOptions options;
+  options.error = BlocksOf([](Vec3d) { return 2.f; });
+  const Montage whole = Render(image, image, image, NoField(g), options);
+  Geometry nodes = Cube(31);
+  options.missing = MissingNodes{nodes, std::vector<uint8_t>(nodes.voxels())};
+  const HostImage is_left = ImageOf(nodes, [](Vec3d p) { return p.x < -8 ? 1.f : 0.f; });
+  for (size_t i = 0; i < is_left.values.size(); ++i) options.missing->nodes[i] = is_left.values[i] > 0;
+  const Montage holed = Render(image, image, image, NoField(g), options);
+  for (const Column column : {Column::kFixed, Column::kError}) {
+    const Picture before = Panel(whole, column), after = Panel(holed, column);
+    int changed = 0, elsewhere = 0;
+    for (int x = 0; x < before.width; ++x) {
+      const bool is_changed = At(before, x, 40) != At(after, x, 40);
+      (x < before.width / 2 - 14 ? changed : elsewhere) += is_changed ? 1 : 0;
+    }
+    EXPECT_GT(changed, 4);
+    EXPECT_EQ(elsewhere, 0);
+  }
+  EXPECT_EQ(Panel(whole, Column::kWarped).pixels, Panel(holed, Column::kWarped).pixels);
+  options.missing->nodes.pop_back();
+  EXPECT_THAT(RenderMontage(image, image, image, NoField(g), options), Fails(kInvalid, "missing: "));
+}
+
 // The slices go where a large error is predicted, or where they are told to; otherwise through the middle.
 TEST(MontageTest, SlicesGoThroughTheLargestError) {
   const Geometry g = Cube(31);
