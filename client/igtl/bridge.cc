@@ -322,7 +322,10 @@ StatusContent Bridge::CurrentStatus(Metadata* metadata) const {
     failure = last_failure_;
   }
   const auto now = Clock::now();
-  Metadata all = {{"session", session_->state()}};
+  const FrameSession::State session = session_->state();
+  Metadata all = {{"session", session.word}};
+  if (session.failures > 0) all.emplace_back("session_failures", absl::StrCat(session.failures));
+  all.emplace_back("sessions_lost", absl::StrCat(counters_.sessions_lost.load()));
   if (last != nullptr) {
     const Metadata described = Describe(*last, now);
     all.insert(all.end(), described.begin(), described.end());
@@ -346,6 +349,9 @@ StatusContent Bridge::CurrentStatus(Metadata* metadata) const {
   } else if (used->age_ms(now) > options_.max_field_age_ms) {
     status.code = StatusCode::kTimeout;
     status.error_name = "FieldTooOld";
+  } else if (session.is_lost) {
+    status.code = StatusCode::kTimeout;
+    status.error_name = "ServerLost";
   } else if (!last->is_ok) {
     status.code = StatusCode::kUnknownError;
     status.error_name = "Review";

@@ -56,6 +56,8 @@ std::string Counters::Text() const {
   absl::StrAppend(&text, counter("results_ok_total", "Results with verdict ok.", results_ok),
                   counter("results_review_total", "Results with verdict review.", results_review),
                   counter("sessions_total", "Sessions that were opened on the server.", sessions),
+                  counter("sessions_lost_total", "Open sessions that an error ended.", sessions_lost),
+                  counter("session_failures_total", "Tries to open a session that failed.", session_failures),
                   Single("intrawarp_igtl_peers", "gauge", "Peers that are connected.", peers));
   const std::string name = "intrawarp_igtl_messages_lost_total";
   absl::StrAppend(&text, Head(name, "counter", "Messages and frames that were lost, by place."));

@@ -13,12 +13,13 @@ namespace intrawarp::igtl {
 
 // Where a message or a frame was lost.
 enum class Lost {
-  kChecksum,       // a wrong CRC
-  kContent,        // a content that cannot be read, or that the bridge cannot use
-  kFrame,          // an image that a newer one replaced before it was sent to the server
-  kServer,         // a frame that the server answered with an error, or that a newer one superseded there
-  kField,          // a tool pose or point without a field that may be used
-  kConsumer,       // a message that a newer one of its device replaced before a consumer had taken it
+  kChecksum,  // a wrong CRC
+  kContent,   // a content that cannot be read, or that the bridge cannot use
+  kFrame,     // an image that a newer one replaced before it was sent to the server
+  kServer,    // a frame that the server answered with an error, that a newer one superseded there, or whose session
+              // ended before its answer
+  kField,     // a tool pose or point without a field that may be used
+  kConsumer,  // a message that a newer one of its device replaced before a consumer had taken it
   kConsumerQueue,  // a message of one device too many for a consumer's queue
 };
 inline constexpr int kLostPlaces = 7;
@@ -49,6 +50,8 @@ struct Counters {
   std::atomic<int64_t> results_ok{0};
   std::atomic<int64_t> results_review{0};
   std::atomic<int64_t> sessions{0};
+  std::atomic<int64_t> sessions_lost{0};
+  std::atomic<int64_t> session_failures{0};
   std::array<std::atomic<int64_t>, kLostPlaces> lost{};
   // From the last byte of a pose to its mapped message in the queues of consumers.
   Histogram pose_seconds;

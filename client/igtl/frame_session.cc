@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/igtl/frame_session.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -14,15 +15,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kRetry{1000};
+constexpr std::chrono::milliseconds kFirstPause{250};
+constexpr std::chrono::milliseconds kLongestPause{5000};
 // Frames whose answer is still to come are remembered; a session has far fewer in flight.
 constexpr size_t kRemembered = 16;
 
-bool IsAlike(const ImageFrame& a, const ImageFrame& b) {
-  return a.geometry.size == b.geometry.size && a.pixel_type == b.pixel_type;
-}
-
 }  // namespace
+
+std::chrono::milliseconds RetryPause(int failures) {
+  return std::min(kLongestPause, kFirstPause * (1 << std::clamp(failures - 1, 0, 10)));
+}
 
 Int3 StrideFor(const Geometry& grid, int64_t nodes) {
   Int3 stride = {1, 1, 1};
@@ -39,16 +41,21 @@ Int3 StrideFor(const Geometry& grid, int64_t nodes) {
   return stride;
 }
 
-// One session of a plan, from its first image to its end.
+// One session of a plan, for images of one kind, until its end.
 class FrameSession::Run {
  public:
-  Run(FrameSession& owner, const Plan& plan, ImageFrame first) : owner_(owner), plan_(plan), first_(std::move(first)) {}
+  Run(FrameSession& owner, const Plan& plan, const Kind& kind) : owner_(owner), plan_(plan), kind_(kind) {}
+
+  const Plan& plan() const { return plan_; }
+  const Kind& kind() const { return kind_; }
+  bool was_opened() const { return was_opened_; }
+  bool has_answered() const { return has_answered_; }
 
   absl::Status Open() {
     INTRAWARP_ASSIGN_OR_RETURN(client_, client::Client::Connect(owner_.options_.server, owner_.options_.client));
     INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, client_->GetVolume(plan_.volume));
     INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, GeometryFromProto(volume.geometry()));
-    domain_ = owner_.options_.is_volume_fixed ? grid : first_.geometry;
+    domain_ = owner_.options_.is_volume_fixed ? grid : kind_.geometry;
     INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, Config());
     std::lock_guard<std::mutex> lock(owner_.mutex_);
     if (owner_.plan_.version != plan_.version) return absl::CancelledError("the plan changed");
@@ -61,9 +68,10 @@ class FrameSession::Run {
   absl::Status Stream() {
     absl::Status status = stream_->WaitUntilOpened();
     if (status.ok()) {
+      was_opened_ = true;
       ++owner_.counters_.sessions;
       const absl::Status shared = owner_.options_.shares_memory ? stream_->ShareMemory() : absl::OkStatus();
-      owner_.SetState(
+      owner_.SetOpen(
           shared.ok() ? "open" : absl::StrCat("open_without_shared_memory_", absl::StatusCodeToString(shared.code())));
       std::thread sender([this] { SendAll(); });
       status = ReceiveAll();
@@ -77,6 +85,7 @@ class FrameSession::Run {
     }
     std::lock_guard<std::mutex> lock(owner_.mutex_);
     owner_.stream_ = nullptr;
+    owner_.counters_.Lose(Lost::kServer, static_cast<int64_t>(sent_.size()));
     return status;
   }
 
@@ -98,9 +107,13 @@ class FrameSession::Run {
     if (options.frame_deadline_ms > 0) {
       *config.mutable_frame_deadline() = DurationToProto(std::chrono::milliseconds(options.frame_deadline_ms));
     }
-    *config.mutable_frame_geometry() = GeometryToProto(first_.geometry);
-    config.set_frame_pixel_type(PixelTypeToProto(first_.pixel_type));
+    *config.mutable_frame_geometry() = GeometryToProto(kind_.geometry);
+    config.set_frame_pixel_type(PixelTypeToProto(kind_.pixel_type));
     return config;
+  }
+
+  bool IsOfItsKind(const ImageFrame& frame) const {
+    return frame.geometry.size == kind_.geometry.size && frame.pixel_type == kind_.pixel_type;
   }
 
   void SendAll() {
@@ -111,7 +124,7 @@ class FrameSession::Run {
         owner_.changed_.wait(lock, [this] { return has_ended_ || owner_.newest_.has_value(); });
         if (has_ended_) return;
         // The next session is for images of another kind: it takes the one that waits.
-        if (!IsAlike(*owner_.newest_, first_)) break;
+        if (!IsOfItsKind(*owner_.newest_)) break;
         frame = *std::exchange(owner_.newest_, std::nullopt);
         sent_.emplace(number, frame);
         if (sent_.size() > kRemembered) sent_.erase(sent_.begin());
@@ -135,6 +148,7 @@ class FrameSession::Run {
       INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer,
                                  stream_->Receive(client::SinkInto(&outcome.field)));
       if (!answer) return absl::OkStatus();
+      has_answered_ = true;
       outcome.answer = *std::move(answer);
       outcome.volume = plan_.volume;
       outcome.client = client_.get();
@@ -152,10 +166,12 @@ class FrameSession::Run {
 
   FrameSession& owner_;
   const Plan plan_;
-  const ImageFrame first_;
+  const Kind kind_;
   Geometry domain_;
   std::unique_ptr<client::Client> client_;
   std::unique_ptr<client::NavigateStream> stream_;
+  bool was_opened_ = false;
+  bool has_answered_ = false;
   bool has_ended_ = false;              // guarded by the owner's mutex
   std::map<int64_t, ImageFrame> sent_;  // likewise
 };
@@ -209,35 +225,62 @@ absl::Status FrameSession::SetMethod(const std::string& method) {
   return absl::OkStatus();
 }
 
-std::string FrameSession::state() const {
+FrameSession::State FrameSession::state() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return state_;
 }
 
-void FrameSession::SetState(const std::string& state) {
+void FrameSession::SetOpen(const std::string& word) {
   std::lock_guard<std::mutex> lock(mutex_);
-  state_ = state;
+  state_ = {word, false, 0};
+  lost_.reset();
+}
+
+void FrameSession::ForgetFailures() {
+  failures_ = state_.failures = 0;
+  state_.is_lost = false;
+  lost_.reset();
+}
+
+std::optional<std::chrono::milliseconds> FrameSession::EndRun(const Run& run, const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (status.ok() || plan_.version != run.plan().version) {
+    ForgetFailures();
+    return std::nullopt;
+  }
+  ++(run.was_opened() ? counters_.sessions_lost : counters_.session_failures);
+  if (run.was_opened() && absl::IsUnavailable(status)) {
+    lost_ = run.kind();
+    state_.is_lost = true;
+  }
+  if (run.has_answered()) failures_ = 0;
+  state_.failures = ++failures_;
+  state_.word = std::string(absl::StatusCodeToString(status.code()));
+  return RetryPause(failures_);
 }
 
 void FrameSession::Loop() {
-  while (true) {
-    Plan plan;
-    ImageFrame first;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      state_ = plan_.is_running ? "waits_for_an_image" : "stopped";
-      changed_.wait(lock, [this] { return is_ending_ || (plan_.is_running && newest_.has_value()); });
-      if (is_ending_) return;
-      plan = plan_;
-      first = *newest_;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!is_ending_) {
+    if (failures_ == 0) state_.word = plan_.is_running ? "waits_for_an_image" : "stopped";
+    const Plan plan = plan_;
+    const auto is_changed = [&] { return is_ending_ || plan_.version != plan.version; };
+    changed_.wait(lock, [&] { return is_changed() || (plan.is_running && (newest_ || lost_)); });
+    if (is_changed()) {
+      ForgetFailures();
+      continue;
     }
-    Run run(*this, plan, std::move(first));
-    absl::Status status = run.Open();
-    if (status.ok()) status = run.Stream();
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (status.ok() || plan_.version != plan.version) continue;
-    state_ = std::string(absl::StatusCodeToString(status.code()));
-    changed_.wait_for(lock, kRetry, [&] { return is_ending_ || plan_.version != plan.version; });
+    const Kind kind = newest_ ? Kind{newest_->geometry, newest_->pixel_type} : *lost_;
+    lock.unlock();
+    std::optional<std::chrono::milliseconds> pause;
+    {
+      Run run(*this, plan, kind);
+      absl::Status status = run.Open();
+      if (status.ok()) status = run.Stream();
+      pause = EndRun(run, status);
+    }
+    lock.lock();
+    if (pause && changed_.wait_for(lock, *pause, is_changed)) ForgetFailures();
   }
 }
 

@@ -2,8 +2,9 @@
 // FrameSession: images go to a session on the server, results come back, for as long as the bridge runs.
 //
 // A session is opened by the first image and opened anew after the volume, the method, or the size or type of images
-// changed, and after the server was lost, every second until it is back. Only the newest image waits; the server
-// supersedes in the same way (OVERLOAD_POLICY_LATEST_WINS).
+// changed. After an error the session is opened again after a pause (RetryPause); after the server was lost this needs
+// no new image. The new session knows nothing of the lost one. Only the newest image waits; the server supersedes in
+// the same way (OVERLOAD_POLICY_LATEST_WINS).
 //
 // Thread safety: all members may be called from any thread; on_result comes from the session's own thread.
 #ifndef INTRAWARP_CLIENT_IGTL_FRAME_SESSION_H_
@@ -65,9 +66,16 @@ class FrameSession {
   // INVALID_ARGUMENT for a method that is none.
   absl::Status SetMethod(const std::string& method);
 
-  // In words: "stopped", "waits_for_an_image", "open", "open_without_shared_memory_CODE", or the code that the
-  // last session ended with.
-  std::string state() const;
+  struct State {
+    // "stopped", "waits_for_an_image", "open", "open_without_shared_memory_CODE", or the code that the last session, or
+    // the last try to open one, ended with, until a session is open again.
+    std::string word;
+    // A session was open, the server was lost, and no session is open since.
+    bool is_lost = false;
+    // Tries in a row that failed, where no session is open.
+    int failures = 0;
+  };
+  State state() const;
 
  private:
   struct Plan {
@@ -77,10 +85,19 @@ class FrameSession {
     int version = 0;
   };
   class Run;
+  // Which images a session is for.
+  struct Kind {
+    Geometry geometry;
+    PixelType pixel_type = PixelType::kFloat32;
+  };
 
   void Loop();
+  // With the mutex held.
+  void ForgetFailures();
+  // Notes the end of a run; the pause before the next one, if any.
+  std::optional<std::chrono::milliseconds> EndRun(const Run& run, const absl::Status& status);
   void Change(const std::function<void(Plan& plan)>& change);
-  void SetState(const std::string& state);
+  void SetOpen(const std::string& word);
 
   const BridgeOptions options_;
   const OnResult on_result_;
@@ -91,11 +108,17 @@ class FrameSession {
   Plan plan_;
   bool is_ending_ = false;
   std::optional<ImageFrame> newest_;
-  std::string state_ = "stopped";
+  State state_ = {"stopped", false, 0};
+  int failures_ = 0;                          // in a row, without an answer to a frame between them
+  std::optional<Kind> lost_;                  // the images of the session that was lost
   client::NavigateStream* stream_ = nullptr;  // to be cancelled by Change
 
   std::thread thread_;
 };
+
+// The pause after so many failures in a row, 1 at least: a quarter of a second, then twice as long each time, at most
+// 5 s.
+std::chrono::milliseconds RetryPause(int failures);
 
 // Voxels between the nodes of a coarse field, so that it has at most so many nodes: the axis with the finest nodes is
 // thinned out first.

@@ -12,6 +12,9 @@
 namespace intrawarp::igtl {
 namespace {
 
+// After so long without a sign of the server it is asked for one, and after as long again the session is lost.
+constexpr std::chrono::milliseconds kServerSilence{3000};
+
 FlagSpec Text(const char* name, const char* placeholder, const char* help) {
   return {.name = name, .placeholder = placeholder, .help = help};
 }
@@ -144,6 +147,7 @@ void SetLink(const ParsedFlags& flags, BridgeOptions& options) {
   options.server = flags.String("server", "127.0.0.1:50051");
   options.client.security = {flags.String("tls_ca"), flags.String("tls_cert"), flags.String("tls_key"),
                              flags.String("token_file")};
+  options.client.session_stall_timeout = kServerSilence;
   options.link.limits.max_body_bytes = static_cast<uint64_t>(flags.Integer("max_body_mib", 256)) << 20;
   options.link.limits.check_crc = flags.String("check_crc", "true") == "true";
   options.link.max_peers = static_cast<int>(flags.Integer("max_peers", 16));

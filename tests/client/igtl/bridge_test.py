@@ -7,6 +7,7 @@ import csv
 import math
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -121,30 +122,43 @@ class Bridge:
         return status
 
 
+class Server:
+    def __init__(self, *flags, listen="127.0.0.1:0"):
+        self.process = subprocess.Popen((os.environ["INTRAWARPD"], f"--listen={listen}", "--http=127.0.0.1:0",
+                                         "--device=cpu", *flags),
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = self.process.stdout.readline().split()[1].split("=")[1]
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.stdout.closed:
+            return
+        self.process.send_signal(how)
+        self.process.wait(60)
+        self.process.stdout.close()
+
+    def cli(self, *arguments):
+        return subprocess.run((os.environ["INTRAWARP_CLI"], f"--server={self.address}", *arguments), check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+
+    def put_volume(self, folder):
+        path = os.path.join(folder, "moving.nii")
+        write_nifti(path, voxels(SHIFT))
+        self.cli("volume", "put", path, "--id=pre")
+
+
 class BridgeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = subprocess.Popen((os.environ["INTRAWARPD"], "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
-                                       "--device=cpu", f"--shared_memory={cls.folder.name}/shm"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        cls.address = cls.server.stdout.readline().split()[1].split("=")[1]
-        cls.moved = voxels(SHIFT)
-        path = os.path.join(cls.folder.name, "moving.nii")
-        write_nifti(path, cls.moved)
-        cls.cli("volume", "put", path, "--id=pre")
+        cls.server = Server(f"--shared_memory={cls.folder.name}/shm")
+        cls.address = cls.server.address
+        cls.server.put_volume(cls.folder.name)
         cls.still = voxels()
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.wait(30)
-        cls.server.stdout.close()
+        cls.server.end()
         cls.folder.cleanup()
-
-    @classmethod
-    def cli(cls, *arguments):
-        return subprocess.run((os.environ["INTRAWARP_CLI"], f"--server={cls.address}", *arguments), check=True,
-                              stdout=subprocess.PIPE, text=True).stdout
 
     def open(self, *flags):
         bridge = Bridge(self.address, *flags)
@@ -158,7 +172,7 @@ class BridgeTest(unittest.TestCase):
                                  "--max_field_age_ms=600000", "--send_warped=true", "--field_points=8000")
         status = peer.expect("STATUS", "IntrawarpStatus")
         self.assertEqual(struct.unpack(">H", status.content[:2])[0], 13)
-        before = set(self.cli("transform", "list").split())
+        before = set(self.server.cli("transform", "list").split())
         peer.send("IMAGE", "Scanner", frame(self.still))
         affine = igtl.read_transform(peer.expect("TRANSFORM", "IntrawarpAffine").content)
         field_message = peer.expect("IMAGE", "IntrawarpField")
@@ -199,13 +213,13 @@ class BridgeTest(unittest.TestCase):
         field = Field(field_message)
         worst = max(math.dist(m, field(p)) for m, p in zip(mapped, ras))
         self.assertLess(worst, 1e-3)
-        transforms = [word for word in set(self.cli("transform", "list").split()) - before
+        transforms = [word for word in set(self.server.cli("transform", "list").split()) - before
                       if word.startswith("transforms/")]
         self.assertEqual(len(transforms), 1)
         path_in, path_out = (os.path.join(self.folder.name, name) for name in ("in.csv", "out.csv"))
         with open(path_in, "w", encoding="ascii") as file:
             file.write("x,y,z\n" + "".join(f"{-x},{-y},{z}\n" for x, y, z in ras))
-        self.cli("points", f"--transform={transforms[0]}", f"--in={path_in}", f"--out={path_out}")
+        self.server.cli("points", f"--transform={transforms[0]}", f"--in={path_in}", f"--out={path_out}")
         with open(path_out, encoding="ascii") as file:
             exact = [(-float(r["x"]), -float(r["y"]), float(r["z"])) for r in csv.DictReader(file)]
         errors = sorted(math.dist(a, b) for a, b in zip(mapped, exact))
@@ -300,6 +314,110 @@ class BridgeTest(unittest.TestCase):
         self.assertEqual(struct.unpack(">H", status.content[:2])[0], 13)
         peer.send("COMMAND", "c", struct.pack(">I128sHI", 1, b"volume", 3, 11) + b"volumes/pre")
         peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: "verdict" in m.metadata)
+
+
+class ServerLossTest(unittest.TestCase):
+    """The server ends and comes back on its port; the bridge goes on by itself."""
+
+    MAX_AGE_MS = 6000
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.mkdir(os.path.join(folder.name, "state"), 0o700)
+        self.flags = (f"--state_dir={folder.name}/state", f"--shared_memory={folder.name}/shm")
+        self.server = Server(*self.flags)
+        self.addCleanup(lambda: self.server.end())
+        self.server.put_volume(folder.name)
+        self.image = frame(voxels())
+
+    def restart(self):
+        self.server = Server(*self.flags, listen=self.server.address)
+
+    def map_a_pose(self, peer):
+        """Whether a pose is mapped now: the answer to a command comes behind it."""
+        peer.send("TRANSFORM", "Stylus", igtl.transform([[1, 0, 0, 5], [0, 1, 0, 3], [0, 0, 1, -4]]))
+        peer.send("COMMAND", "c", struct.pack(">I128sHI", 1, b"status", 3, 0))
+        mapped = None
+        while True:
+            message = peer.receive()
+            if message.device == "StylusMapped":
+                mapped = message
+                self.assertLessEqual(int(message.metadata["age_ms"]), self.MAX_AGE_MS)
+            if message.kind == "RTS_COMMAND":
+                return mapped is not None
+
+    def map_by_a_new_frame(self, peer):
+        for _ in range(10):
+            peer.send("IMAGE", "Scanner", self.image)
+            peer.expect("TRANSFORM", "IntrawarpAffine")
+            if self.map_a_pose(peer):
+                return
+        self.fail("no frame was young enough to map a pose")
+
+    def lose_and_regain(self, bridge, peer, how, losses):
+        self.map_by_a_new_frame(peer)
+        self.server.end(how)
+        lost = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"] == "UNAVAILABLE")
+        self.assertEqual(lost.metadata["sessions_lost"], str(losses))
+        self.assertGreaterEqual(int(lost.metadata["session_failures"]), 1)
+        self.assertEqual(struct.unpack(">H", lost.content[:2])[0], 7)
+        self.assertIn(lost.content[10:30].rstrip(b"\0"), (b"ServerLost", b"FieldTooOld"))
+        old = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.content[10:21] == b"FieldTooOld")
+        self.assertEqual(old.metadata["session"], "UNAVAILABLE")
+        self.assertFalse(self.map_a_pose(peer))
+        peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: int(m.metadata["session_failures"]) >= 3)
+        self.restart()
+        # No image comes meanwhile.
+        opened = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"].startswith("open"))
+        self.assertNotIn("session_failures", opened.metadata)
+        self.assertEqual(opened.metadata["sessions_lost"], str(losses))
+        self.map_by_a_new_frame(peer)
+        metrics = bridge.metrics()
+        self.assertEqual(metrics["intrawarp_igtl_sessions_total"], losses + 1)
+        self.assertEqual(metrics["intrawarp_igtl_sessions_lost_total"], losses)
+        self.assertGreaterEqual(metrics["intrawarp_igtl_session_failures_total"], 2 * losses)
+
+    def test_a_session_begins_anew_when_the_server_is_back(self):
+        for shared in ("false", "true"):
+            with self.subTest(shared=shared):
+                bridge = Bridge(self.server.address, "--volume=volumes/pre", "--method=affine", "--review_fields=use",
+                                f"--max_field_age_ms={self.MAX_AGE_MS}", f"--shared_memory={shared}")
+                self.addCleanup(bridge.end)
+                peer = igtl.Peer(bridge.port)
+                self.addCleanup(peer.close)
+                self.lose_and_regain(bridge, peer, signal.SIGKILL, 1)
+                self.lose_and_regain(bridge, peer, signal.SIGTERM, 2)
+                self.assertEqual(bridge.end(), 0)
+
+    def test_a_server_that_hangs_is_lost(self):
+        bridge = Bridge(self.server.address, "--volume=volumes/pre", "--method=affine", "--review_fields=use")
+        self.addCleanup(bridge.end)
+        peer = igtl.Peer(bridge.port)
+        self.addCleanup(peer.close)
+        peer.send("IMAGE", "Scanner", self.image)
+        peer.expect("TRANSFORM", "IntrawarpAffine")
+        os.kill(self.server.process.pid, signal.SIGSTOP)
+        peer.send("IMAGE", "Scanner", self.image)
+        peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"] == "UNAVAILABLE")
+        # The frame that the server had.
+        self.assertEqual(bridge.metrics()['intrawarp_igtl_messages_lost_total{where="server"}'], 1)
+        os.kill(self.server.process.pid, signal.SIGCONT)
+        peer.send("IMAGE", "Scanner", self.image)
+        peer.expect("TRANSFORM", "IntrawarpAffine")
+
+    def test_a_command_ends_the_pause(self):
+        bridge = Bridge(self.server.address, "--volume=volumes/pre", "--method=affine", "--review_fields=use")
+        self.addCleanup(bridge.end)
+        peer = igtl.Peer(bridge.port)
+        self.addCleanup(peer.close)
+        peer.send("IMAGE", "Scanner", self.image)
+        peer.expect("TRANSFORM", "IntrawarpAffine")
+        self.server.end(signal.SIGKILL)
+        peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"] == "UNAVAILABLE")
+        peer.send("STRING", "IntrawarpCtl", struct.pack(">HH", 3, 4) + b"stop")
+        stopped = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"] == "stopped")
+        self.assertNotIn("session_failures", stopped.metadata)
 
 
 if __name__ == "__main__":

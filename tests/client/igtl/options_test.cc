@@ -70,6 +70,14 @@ TEST(StrideFor, ThinsOutTheFinestAxisFirst) {
   EXPECT_EQ(StrideFor(grid, 2500), (Int3{2, 2, 1}));
 }
 
+TEST(RetryPause, DoublesUpToFiveSeconds) {
+  EXPECT_EQ(RetryPause(1).count(), 250);
+  EXPECT_EQ(RetryPause(2).count(), 500);
+  EXPECT_EQ(RetryPause(5).count(), 4000);
+  EXPECT_EQ(RetryPause(6).count(), 5000);
+  EXPECT_EQ(RetryPause(1000000).count(), 5000);
+}
+
 TEST(OutQueue, ANewerMessageTakesThePlaceOfTheOlder) {
   const auto message = [](const char* key, const char* bytes) {
     return OutMessage{key, std::make_shared<const std::string>(bytes)};
