@@ -83,6 +83,27 @@ TEST(ImageGeometry, ThePositionIsTheCentre) {
   EXPECT_FLOAT_EQ(ras.matrix[1][1], -2);
 }
 
+// As OpenIGTLinkIO, PLUS and pyigtl have it: (size - 1) / 2 voxels behind the centre of the first voxel, also where the
+// size is even and no voxel lies there.
+TEST(ImageGeometry, ThePositionOfAnEvenSizeLiesBetweenTwoVoxels) {
+  ImageHeader header;
+  header.coordinates = Coordinates::kLps;
+  header.size = header.part_size = {4, 2, 1};
+  header.matrix[0][0] = 2;
+  header.matrix[1][1] = 3;
+  header.matrix[2][2] = 5;
+  header.matrix[0][3] = 100;
+  header.matrix[1][3] = 200;
+  header.matrix[2][3] = 300;
+  const auto geometry = GeometryOfImage(header);
+  ASSERT_TRUE(geometry.ok()) << geometry.status();
+  EXPECT_EQ(geometry->origin, (Vec3d{97, 198.5, 300}));
+  const ImageHeader again = HeaderOfGeometry(*geometry, Coordinates::kLps, PixelType::kUint8, 1);
+  EXPECT_EQ(again.matrix[0][3], 100);
+  EXPECT_EQ(again.matrix[1][3], 200);
+  EXPECT_EQ(again.matrix[2][3], 300);
+}
+
 TEST(ImageGeometry, APlaneWithoutANormalGetsOne) {
   ImageHeader header;
   header.size = header.part_size = {4, 4, 1};
