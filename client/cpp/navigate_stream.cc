@@ -271,8 +271,8 @@ absl::Status NavigateStream::Send(const Frame& frame) {
   if (!impl_->call->Write(SerializeRaw(request))) return StreamEnded();
   const bool open =
       ForEachChunk({frame.bytes}, 0, impl_->options.chunk_bytes, [&](int64_t offset, absl::string_view data) {
-        return impl_->call->Write(wire::EncodeChunk(v1::NavigateRequest::kChunkFieldNumber, offset, data.data(),
-                                                    data.size(), /*owner=*/nullptr));
+        return impl_->call->Write(
+            wire::EncodeChunk(v1::NavigateRequest::kChunkFieldNumber, offset, data.data(), data.size(), frame.owner));
       });
   return open ? absl::OkStatus() : StreamEnded();
 }

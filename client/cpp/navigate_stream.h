@@ -35,13 +35,16 @@
 
 namespace intrawarp::client {
 
-// One frame. The bytes are not copied; they stay valid during Send.
+// One frame. The bytes stay valid during Send.
 struct Frame {
   // Grows from frame to frame.
   int64_t number = 0;
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   absl::string_view bytes;
+  // Holds the bytes, unchanged, until the transport has let go of them, which may be after Send; released on any
+  // thread. Unset: Send copies the bytes that travel in chunks.
+  std::shared_ptr<const void> owner = nullptr;
   // When it was acquired; the server echoes it.
   std::optional<std::chrono::system_clock::time_point> acquisition_time = std::nullopt;
   double rescale_slope = 0;

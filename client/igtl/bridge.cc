@@ -56,6 +56,7 @@ absl::Status Bridge::Open() {
     if (is_consumer || options_.tracking_interval_ms == 0) return;
     loop_->Send(peer, Pack("STT_TDATA", "", 0, PackTrackingRequest(options_.tracking_interval_ms), {}, {}));
   };
+  handler.lender = [this](const MessageHeader& header, absl::string_view begin) { return PlaceOf(header, begin); };
   handler.on_tick = [this] { Tick(); };
   INTRAWARP_ASSIGN_OR_RETURN(loop_, LinkLoop::Create(options_.link, handler, &counters_));
   if (options_.listen) {
@@ -107,15 +108,32 @@ bool Bridge::IsTool(const std::string& device) const {
   return options_.tools.empty() || std::count(options_.tools.begin(), options_.tools.end(), device) > 0;
 }
 
+bool Bridge::IsFrameDevice(const std::string& device) const {
+  if (absl::StartsWith(device, options_.device_prefix)) return false;
+  return options_.image_device.empty() || device == options_.image_device;
+}
+
+LentPlace Bridge::PlaceOf(const MessageHeader& header, absl::string_view body_begin) {
+  if (header.type != "IMAGE" || !IsFrameDevice(header.device)) return {};
+  const absl::StatusOr<VoxelPart> part = FindVoxels(header, body_begin);
+  if (!part.ok()) return {};
+  const ImageHeader& image = part->header;
+  if (!image.is_whole() || image.is_big_endian || image.components != 1) return {};
+  return {session_->LendSlot(image.size, image.pixel_type), part->begin, part->bytes};
+}
+
 absl::Status Bridge::TakeImage(Message message, Clock::time_point now) {
-  const std::string device = message.header.device;
-  const bool is_ours = absl::StartsWith(device, options_.device_prefix);
-  if (is_ours || (!options_.image_device.empty() && device != options_.image_device)) {
+  if (!IsFrameDevice(message.header.device)) {
     ++counters_.messages_ignored;
     return absl::OkStatus();
   }
-  const auto memory = std::make_shared<Message>(std::move(message));
-  INTRAWARP_ASSIGN_OR_RETURN(ImageContent image, ParseImage(memory->content()));
+  const auto memory = std::make_shared<const Message>(std::move(message));
+  ImageContent image;
+  if (memory->place != nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(image.header, ParseImageHeader(memory->content()));
+  } else {
+    INTRAWARP_ASSIGN_OR_RETURN(image, ParseImage(memory->content()));
+  }
   if (image.header.components != 1) return absl::UnimplementedError("image.components: only 1 is registered");
   ImageFrame frame;
   frame.pixel_type = image.header.pixel_type;
@@ -127,11 +145,23 @@ absl::Status Bridge::TakeImage(Message message, Clock::time_point now) {
   }
   frame.timestamp = memory->header.timestamp;
   frame.received = now;
+  if (memory->place != nullptr) {
+    frame.loan = std::static_pointer_cast<SlotLoan>(memory->place);
+  } else {
+    INTRAWARP_ASSIGN_OR_RETURN(const bool is_whole, TakeVoxels(memory, image, frame));
+    if (!is_whole) return absl::OkStatus();
+  }
+  session_->Put(std::move(frame));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Bridge::TakeVoxels(std::shared_ptr<const Message> memory, const ImageContent& image,
+                                        ImageFrame& frame) {
   frame.memory = std::shared_ptr<const std::string>(memory, &memory->body);
   frame.voxels = image.voxels;
   if (!image.header.is_whole()) {
     INTRAWARP_ASSIGN_OR_RETURN(const bool is_whole, assembler_.Add(image));
-    if (!is_whole) return absl::OkStatus();
+    if (!is_whole) return false;
     frame.memory = std::make_shared<const std::string>(assembler_.voxels());
     frame.voxels = *frame.memory;
   }
@@ -141,8 +171,7 @@ absl::Status Bridge::TakeImage(Message message, Clock::time_point now) {
     frame.memory = swapped;
     frame.voxels = *swapped;
   }
-  session_->Put(std::move(frame));
-  return absl::OkStatus();
+  return true;
 }
 
 std::shared_ptr<const Snapshot> Bridge::newest() const {

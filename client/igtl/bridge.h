@@ -50,7 +50,12 @@ class Bridge {
   // On the thread of the connections.
   void Take(PeerId peer, absl::StatusOr<Message> message);
   absl::Status Dispatch(PeerId peer, const Message& message, Clock::time_point now);
+  bool IsFrameDevice(const std::string& device) const;
+  // Shared memory for the voxels of an image that comes.
+  LentPlace PlaceOf(const MessageHeader& header, absl::string_view body_begin);
   absl::Status TakeImage(Message message, Clock::time_point now);
+  // Voxels that lie in the message, as the server wants them; false while parts are missing.
+  absl::StatusOr<bool> TakeVoxels(std::shared_ptr<const Message> memory, const ImageContent& image, ImageFrame& frame);
   absl::Status TakeTransform(const Message& message, Clock::time_point now);
   absl::Status TakePosition(const Message& message, Clock::time_point now);
   absl::Status TakeTools(const Message& message, Clock::time_point now);

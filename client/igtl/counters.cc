@@ -43,16 +43,17 @@ std::string Counters::Text() const {
   const auto counter = [](const char* name, const char* help, const std::atomic<int64_t>& value) {
     return Single(absl::StrCat("intrawarp_igtl_", name), "counter", help, value);
   };
-  std::string text =
-      absl::StrCat(counter("messages_in_total", "Messages that came whole.", messages_in),
-                   counter("messages_out_total", "Messages that a consumer's connection took whole.", messages_out),
-                   counter("messages_ignored_total", "Messages of a type or device that the bridge has no use for.",
-                           messages_ignored),
-                   counter("bytes_in_total", "Bytes that came from peers.", bytes_in),
-                   counter("bytes_out_total", "Bytes that went to peers.", bytes_out),
-                   counter("connections_total", "Connections with peers that were made.", connections),
-                   counter("disconnections_total", "Connections with peers that ended.", disconnections),
-                   counter("frames_sent_total", "Frames that went to the server.", frames_sent));
+  std::string text = absl::StrCat(
+      counter("messages_in_total", "Messages that came whole.", messages_in),
+      counter("messages_out_total", "Messages that a consumer's connection took whole.", messages_out),
+      counter("messages_ignored_total", "Messages of a type or device that the bridge has no use for.",
+              messages_ignored),
+      counter("bytes_in_total", "Bytes that came from peers.", bytes_in),
+      counter("bytes_out_total", "Bytes that went to peers.", bytes_out),
+      counter("connections_total", "Connections with peers that were made.", connections),
+      counter("disconnections_total", "Connections with peers that ended.", disconnections),
+      counter("frames_sent_total", "Frames that went to the server.", frames_sent),
+      counter("frames_in_place_total", "Frames whose voxels came straight into shared memory.", frames_in_place));
   absl::StrAppend(&text, counter("results_ok_total", "Results with verdict ok.", results_ok),
                   counter("results_review_total", "Results with verdict review.", results_review),
                   counter("sessions_total", "Sessions that were opened on the server.", sessions),

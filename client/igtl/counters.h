@@ -31,9 +31,9 @@ class Histogram {
   std::string Text(const std::string& name, const std::string& help) const;
 
  private:
-  static constexpr std::array<double, 12> kBounds = {2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3,
-                                                     2e-3, 5e-3, 1e-2, 5e-2, 0.2,  1};
-  std::array<std::atomic<int64_t>, 13> counts_{};
+  static constexpr std::array<double, 17> kBounds = {2e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 1.5e-3,
+                                                     2e-3, 3e-3, 5e-3, 7e-3, 1e-2, 5e-2, 0.2,  1};
+  std::array<std::atomic<int64_t>, kBounds.size() + 1> counts_{};
   std::atomic<int64_t> sum_ns_{0};
 };
 
@@ -47,6 +47,7 @@ struct Counters {
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> disconnections{0};
   std::atomic<int64_t> frames_sent{0};
+  std::atomic<int64_t> frames_in_place{0};
   std::atomic<int64_t> results_ok{0};
   std::atomic<int64_t> results_review{0};
   std::atomic<int64_t> sessions{0};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/igtl/codec/message.h"
+#include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 
@@ -57,6 +58,10 @@ class FrameSession::Run {
     INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, GeometryFromProto(volume.geometry()));
     domain_ = owner_.options_.is_volume_fixed ? grid : kind_.geometry;
     INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, Config());
+    frame_bytes_ = BytesPerPixel(kind_.pixel_type);
+    for (int axis = 0; axis < 3; ++axis) {
+      INTRAWARP_ASSIGN_OR_RETURN(frame_bytes_, CheckedMultiply(frame_bytes_, kind_.geometry.size[axis]));
+    }
     std::lock_guard<std::mutex> lock(owner_.mutex_);
     if (owner_.plan_.version != plan_.version) return absl::CancelledError("the plan changed");
     stream_ = client_->Navigate(config);
@@ -85,6 +90,7 @@ class FrameSession::Run {
     }
     std::lock_guard<std::mutex> lock(owner_.mutex_);
     owner_.stream_ = nullptr;
+    owner_.TakeSlotBack(nullptr);
     owner_.counters_.Lose(Lost::kServer, static_cast<int64_t>(sent_.size()));
     return status;
   }
@@ -118,25 +124,36 @@ class FrameSession::Run {
 
   void SendAll() {
     for (int64_t number = 1;; ++number) {
+      const absl::Span<char> slot = stream_->FrameSpace(frame_bytes_);
       ImageFrame frame;
       {
         std::unique_lock<std::mutex> lock(owner_.mutex_);
+        owner_.slot_ = slot;
+        owner_.slot_kind_ = kind_;
         owner_.changed_.wait(lock, [this] { return has_ended_ || owner_.newest_.has_value(); });
         if (has_ended_) return;
         // The next session is for images of another kind: it takes the one that waits.
         if (!IsOfItsKind(*owner_.newest_)) break;
         frame = *std::exchange(owner_.newest_, std::nullopt);
-        sent_.emplace(number, frame);
+        owner_.TakeSlotBack(frame.loan);
+        ImageFrame& kept = sent_[number] = frame;
+        kept.memory = nullptr;
+        kept.loan = nullptr;
+        kept.voxels = {};
         if (sent_.size() > kRemembered) sent_.erase(sent_.begin());
       }
       client::Frame out;
       out.number = number;
       out.geometry = frame.geometry;
       out.pixel_type = frame.pixel_type;
-      out.bytes = frame.voxels;
+      out.bytes = frame.loan != nullptr ? frame.loan->bytes() : frame.voxels;
+      if (frame.loan != nullptr) out.owner = frame.loan;
+      if (frame.loan == nullptr) out.owner = frame.memory;
+      const bool is_in_place = !slot.empty() && out.bytes.data() == slot.data();
       out.acquisition_time = TimeOf(frame.timestamp);
       if (!stream_->Send(out).ok()) return;
       ++owner_.counters_.frames_sent;
+      if (is_in_place) ++owner_.counters_.frames_in_place;
       owner_.counters_.frame_seconds.Observe(Clock::now() - frame.received);
     }
     (void)stream_->CloseSend();
@@ -167,6 +184,7 @@ class FrameSession::Run {
   FrameSession& owner_;
   const Plan plan_;
   const Kind kind_;
+  int64_t frame_bytes_ = 0;
   Geometry domain_;
   std::unique_ptr<client::Client> client_;
   std::unique_ptr<client::NavigateStream> stream_;
@@ -197,6 +215,22 @@ void FrameSession::Put(ImageFrame frame) {
     if (plan_.is_running) newest_ = std::move(frame);
   }
   changed_.notify_all();
+}
+
+std::shared_ptr<SlotLoan> FrameSession::LendSlot(const Int3& size, PixelType pixel_type) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (slot_.empty() || !loan_.expired()) return nullptr;
+  if (slot_kind_.geometry.size != size || slot_kind_.pixel_type != pixel_type) return nullptr;
+  auto loan = std::make_shared<SlotLoan>(slot_);
+  loan_ = loan;
+  return loan;
+}
+
+void FrameSession::TakeSlotBack(const std::shared_ptr<SlotLoan>& kept) {
+  slot_ = {};
+  const std::shared_ptr<SlotLoan> loan = loan_.lock();
+  if (loan != nullptr && loan != kept) loan->TakeBack();
+  loan_.reset();
 }
 
 void FrameSession::Change(const std::function<void(Plan& plan)>& change) {

@@ -23,6 +23,7 @@
 #include "client/cpp/client.h"
 #include "client/igtl/counters.h"
 #include "client/igtl/options.h"
+#include "client/igtl/slot_loan.h"
 
 namespace intrawarp::igtl {
 
@@ -33,6 +34,8 @@ struct ImageFrame {
   // Holds the voxels; `voxels` lies in it.
   std::shared_ptr<const std::string> memory;
   absl::string_view voxels;
+  // Has the voxels instead, where it is set.
+  std::shared_ptr<SlotLoan> loan;
   uint64_t timestamp = 0;
   std::chrono::steady_clock::time_point received;
 };
@@ -59,6 +62,9 @@ class FrameSession {
   ~FrameSession();
 
   void Put(ImageFrame frame);
+  // Memory that is shared with the server, for the voxels of an image that is about to come; null where the session has
+  // none now, or is for other images.
+  std::shared_ptr<SlotLoan> LendSlot(const Int3& size, PixelType pixel_type);
 
   void Start();
   void Stop();
@@ -96,6 +102,8 @@ class FrameSession {
   void ForgetFailures();
   // Notes the end of a run; the pause before the next one, if any.
   std::optional<std::chrono::milliseconds> EndRun(const Run& run, const absl::Status& status);
+  // With the mutex held. The slot is not the bridge's any more; another loan than `kept` goes on without it.
+  void TakeSlotBack(const std::shared_ptr<SlotLoan>& kept);
   void Change(const std::function<void(Plan& plan)>& change);
   void SetOpen(const std::string& word);
 
@@ -109,8 +117,12 @@ class FrameSession {
   bool is_ending_ = false;
   std::optional<ImageFrame> newest_;
   State state_ = {"stopped", false, 0};
-  int failures_ = 0;                          // in a row, without an answer to a frame between them
-  std::optional<Kind> lost_;                  // the images of the session that was lost
+  int failures_ = 0;          // in a row, without an answer to a frame between them
+  std::optional<Kind> lost_;  // the images of the session that was lost
+  // The next slot of shared memory, free for images of this kind; empty: none.
+  absl::Span<char> slot_;
+  Kind slot_kind_;
+  std::weak_ptr<SlotLoan> loan_;
   client::NavigateStream* stream_ = nullptr;  // to be cancelled by Change
 
   std::thread thread_;

@@ -50,6 +50,8 @@ class LinkLoop {
     std::function<void(PeerId peer, absl::StatusOr<Message> message)> on_message;
     // A peer is there.
     std::function<void(PeerId peer, bool is_consumer)> on_connected;
+    // May be empty. On the loop's thread.
+    MessageDecoder::Lender lender;
     // At least every 50 ms.
     std::function<void()> on_tick;
   };

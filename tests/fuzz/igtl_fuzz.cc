@@ -49,6 +49,11 @@ void Take(const absl::StatusOr<Message>& message) {
   RequireRefusal(message.status());
   if (!message.ok()) return;
   ParseAll(message->content());
+  const auto part =
+      FindVoxels(message->header, absl::string_view(message->body).substr(0, MessageDecoder::kFirstBytes));
+  RequireRefusal(part.status());
+  Require(!part.ok() || part->begin + part->bytes == message->content_begin + message->content_bytes,
+          "the voxels' end");
   const Envelope envelope = {message->header.version,   message->header.type, message->header.device,
                              message->header.timestamp, message->message_id,  message->metadata};
   MessageDecoder again(DecoderLimits{});

@@ -11,7 +11,10 @@
 namespace intrawarp::igtl {
 
 // The checksum of the bytes before and these, where `crc` is the checksum of the bytes before; 0 at the beginning.
+// Computed by carry-less multiplication where the processor has it.
 uint64_t ExtendCrc64(uint64_t crc, absl::string_view bytes);
+// The same without that instruction.
+uint64_t ExtendCrc64ByTable(uint64_t crc, absl::string_view bytes);
 
 }  // namespace intrawarp::igtl
 

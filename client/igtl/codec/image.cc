@@ -21,6 +21,7 @@ struct ScalarType {
 constexpr ScalarType kScalarTypes[] = {{2, PixelType::kInt8},     {3, PixelType::kUint8},   {4, PixelType::kInt16},
                                        {5, PixelType::kUint16},   {6, PixelType::kInt32},   {7, PixelType::kUint32},
                                        {10, PixelType::kFloat32}, {11, PixelType::kFloat64}};
+constexpr size_t kImageHeaderBytes = 72;
 constexpr uint8_t kBigEndian = 1;
 constexpr uint8_t kLittleEndian = 2;
 constexpr uint8_t kRasCode = 1;
@@ -65,6 +66,12 @@ absl::StatusOr<int64_t> PartBytes(const ImageHeader& header) {
   return bytes;
 }
 
+absl::Status CheckBytes(const ImageHeader& header, size_t voxels) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, PartBytes(header));
+  if (static_cast<uint64_t>(bytes) == voxels) return absl::OkStatus();
+  return Invalid("image.voxels", "has another number of bytes than its header says");
+}
+
 // LPS from RAS, and back.
 double Flip(Coordinates coordinates, int row) { return coordinates == Coordinates::kRas && row < 2 ? -1 : 1; }
 
@@ -80,10 +87,9 @@ void SwapAll(std::string& bytes, T (*swap)(T)) {
 
 }  // namespace
 
-absl::StatusOr<ImageContent> ParseImage(absl::string_view content) {
+absl::StatusOr<ImageHeader> ParseImageHeader(absl::string_view content) {
   ByteReader in(content);
-  ImageContent image;
-  ImageHeader& header = image.header;
+  ImageHeader header;
   const int version = in.Uint16();
   header.components = in.Uint8();
   const std::optional<PixelType> pixel_type = PixelTypeOf(in.Uint8());
@@ -105,12 +111,28 @@ absl::StatusOr<ImageContent> ParseImage(absl::string_view content) {
   if (coordinates != kRasCode && coordinates != kLpsCode) return Invalid("image.coordinate", "must be 1 or 2");
   header.coordinates = coordinates == kRasCode ? Coordinates::kRas : Coordinates::kLps;
   INTRAWARP_RETURN_IF_ERROR(CheckPart(header));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, PartBytes(header));
-  if (static_cast<uint64_t>(bytes) != in.remaining()) {
-    return Invalid("image.voxels", "has another number of bytes than its header says");
-  }
-  image.voxels = in.Raw(in.remaining());
+  return header;
+}
+
+absl::StatusOr<ImageContent> ParseImage(absl::string_view content) {
+  ImageContent image;
+  INTRAWARP_ASSIGN_OR_RETURN(image.header, ParseImageHeader(content));
+  image.voxels = content.substr(kImageHeaderBytes);
+  INTRAWARP_RETURN_IF_ERROR(CheckBytes(image.header, image.voxels.size()));
   return image;
+}
+
+absl::StatusOr<VoxelPart> FindVoxels(const MessageHeader& header, absl::string_view body_begin) {
+  INTRAWARP_ASSIGN_OR_RETURN(const BodyLayout layout, LayoutOf(header, body_begin));
+  VoxelPart part;
+  part.begin = layout.content_begin + kImageHeaderBytes;
+  if (part.begin > body_begin.size() || layout.content_bytes < kImageHeaderBytes) {
+    return Invalid("image", "has no header within its first bytes");
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(part.header, ParseImageHeader(body_begin.substr(layout.content_begin)));
+  part.bytes = layout.content_bytes - kImageHeaderBytes;
+  INTRAWARP_RETURN_IF_ERROR(CheckBytes(part.header, part.bytes));
+  return part;
 }
 
 std::string PackImageHeader(const ImageHeader& header) {

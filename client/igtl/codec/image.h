@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/igtl/codec/message.h"
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
@@ -41,7 +42,16 @@ struct ImageContent {
 // INVALID_ARGUMENT, naming the field: a header that is cut, an unknown type, byte order or coordinate system, a part
 // beyond the volume, too many or too few bytes for the part's voxels.
 absl::StatusOr<ImageContent> ParseImage(absl::string_view content);
-// Its 72 bytes. The size is at most 65535 along each axis.
+// The header of a content whose voxels may lie elsewhere. Errors of ParseImage but those about the voxels.
+absl::StatusOr<ImageHeader> ParseImageHeader(absl::string_view content);
+// The part of a body that is the voxels of an IMAGE, by the first bytes of the body. Errors of ParseImage and LayoutOf.
+struct VoxelPart {
+  ImageHeader header;
+  size_t begin = 0;
+  size_t bytes = 0;
+};
+absl::StatusOr<VoxelPart> FindVoxels(const MessageHeader& header, absl::string_view body_begin);
+// The 72 bytes of a header. The size is at most 65535 along each axis.
 std::string PackImageHeader(const ImageHeader& header);
 
 // The grid in LPS mm. Errors of ValidateGeometry; a 2-D image whose third axis has no length gets the normal of its

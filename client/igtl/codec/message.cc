@@ -79,27 +79,45 @@ absl::StatusOr<MessageHeader> ParseHeader(absl::string_view bytes) {
   return header;
 }
 
-absl::StatusOr<Message> ParseBody(MessageHeader header, std::string body) {
+absl::StatusOr<BodyLayout> LayoutOf(const MessageHeader& header, absl::string_view body_begin) {
+  BodyLayout layout;
+  layout.content_bytes = header.body_bytes;
+  if (header.version == 1) return layout;
+  ByteReader in(body_begin);
+  const size_t extended = in.Uint16();
+  layout.index_bytes = in.Uint16();
+  const size_t value_bytes = in.Uint32();
+  layout.message_id = in.Uint32();
+  if (!in.ok()) return Invalid("extended_header", "has fewer than 12 bytes");
+  if (extended < kExtendedHeaderBytes || extended > header.body_bytes) {
+    return Invalid("extended_header_size", "must be 12 or more, within the body");
+  }
+  const size_t rest = header.body_bytes - extended;
+  if (layout.index_bytes + value_bytes > rest) return Invalid("metadata_size", "is beyond the body");
+  layout.content_begin = extended;
+  layout.content_bytes = rest - layout.index_bytes - value_bytes;
+  return layout;
+}
+
+absl::StatusOr<Message> ParseBody(MessageHeader header, std::string body, const LentPlace& lent) {
   Message message;
   message.header = std::move(header);
   message.body = std::move(body);
-  message.content_bytes = message.body.size();
-  if (message.header.version == 1) return message;
-  ByteReader in(message.body);
-  const size_t extended = in.Uint16();
-  const size_t index_bytes = in.Uint16();
-  const size_t value_bytes = in.Uint32();
-  message.message_id = in.Uint32();
-  if (!in.ok()) return Invalid("extended_header", "has fewer than 12 bytes");
-  if (extended < kExtendedHeaderBytes || extended > message.body.size()) {
-    return Invalid("extended_header_size", "must be 12 or more, within the body");
+  message.header.body_bytes = message.body.size() + lent.bytes;
+  const absl::StatusOr<BodyLayout> layout = LayoutOf(message.header, message.body);
+  if (!layout.ok()) return layout.status();
+  const size_t content_end = layout->content_begin + layout->content_bytes;
+  if (lent.place != nullptr && (lent.begin < layout->content_begin || lent.begin + lent.bytes != content_end)) {
+    return Invalid("extended_header_size", "does not fit the place of the content");
   }
-  const size_t rest = message.body.size() - extended;
-  if (index_bytes + value_bytes > rest) return Invalid("metadata_size", "is beyond the body");
-  message.content_begin = extended;
-  message.content_bytes = rest - index_bytes - value_bytes;
-  const absl::string_view tail = absl::string_view(message.body).substr(extended + message.content_bytes);
-  absl::StatusOr<Metadata> metadata = ParseMetadata(tail.substr(0, index_bytes), tail.substr(index_bytes));
+  message.place = lent.place;
+  message.message_id = layout->message_id;
+  message.content_begin = layout->content_begin;
+  message.content_bytes = layout->content_bytes - lent.bytes;
+  if (message.header.version == 1) return message;
+  const absl::string_view tail = absl::string_view(message.body).substr(content_end - lent.bytes);
+  absl::StatusOr<Metadata> metadata =
+      ParseMetadata(tail.substr(0, layout->index_bytes), tail.substr(layout->index_bytes));
   if (!metadata.ok()) return metadata.status();
   message.metadata = *std::move(metadata);
   return message;

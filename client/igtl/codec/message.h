@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,11 +36,28 @@ struct MessageHeader {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
+// Memory of somebody else for a large part of a body.
+class BodyPlace {
+ public:
+  virtual ~BodyPlace() = default;
+  // The next bytes of the part.
+  virtual void Append(absl::string_view bytes) = 0;
+};
+
+// A part of a body, and its memory. Without a place there is none.
+struct LentPlace {
+  std::shared_ptr<BodyPlace> place = nullptr;
+  size_t begin = 0;
+  size_t bytes = 0;
+};
+
 struct Message {
   MessageHeader header;
   uint32_t message_id = 0;
   Metadata metadata;
-  // All bytes behind the header, and where the content lies in them.
+  // The end of the content lies there, not in `body`; null: nowhere else.
+  std::shared_ptr<BodyPlace> place;
+  // All bytes behind the header but those at the place, and where the content, or its beginning, lies in them.
   std::string body;
   size_t content_begin = 0;
   size_t content_bytes = 0;
@@ -62,9 +80,21 @@ struct Envelope {
 // is empty or not printable ASCII: the stream is out of step.
 absl::StatusOr<MessageHeader> ParseHeader(absl::string_view bytes);
 
-// Finds content and metadata in the body, whose header is known. INVALID_ARGUMENT, naming the field, where the sizes of
-// header version 2 contradict each other.
-absl::StatusOr<Message> ParseBody(MessageHeader header, std::string body);
+// Where things lie in a body.
+struct BodyLayout {
+  size_t content_begin = 0;
+  size_t content_bytes = 0;
+  size_t index_bytes = 0;
+  uint32_t message_id = 0;
+};
+
+// Of a body of header.body_bytes, by its first bytes. INVALID_ARGUMENT, naming the field, where the sizes of header
+// version 2 contradict each other.
+absl::StatusOr<BodyLayout> LayoutOf(const MessageHeader& header, absl::string_view body_begin);
+
+// Finds content and metadata in a whole body; the bytes of the lent part, which must end with the content, are not in
+// `body`. The errors of LayoutOf, and INVALID_ARGUMENT for wrong metadata.
+absl::StatusOr<Message> ParseBody(MessageHeader header, std::string body, const LentPlace& lent = {});
 
 // The whole message; its content is the parts, one after the other. Types and device names are cut to their fields.
 // Metadata keys beyond 65535 bytes are cut.

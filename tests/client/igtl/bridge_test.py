@@ -237,6 +237,46 @@ class BridgeTest(unittest.TestCase):
                 self.assertAlmostEqual(affine[row][3], wanted, delta=0.5, msg=f"{endian} {scalar} {coordinate}")
         self.assertEqual(bridge.metrics()["intrawarp_igtl_sessions_total"], 2)
 
+    def expect_the_shift(self, peer):
+        affine = igtl.read_transform(peer.expect("TRANSFORM", "IntrawarpAffine").content)
+        for row, wanted in enumerate((-SHIFT[0], -SHIFT[1], SHIFT[2])):
+            self.assertAlmostEqual(affine[row][3], wanted, delta=0.5)
+
+    def test_voxels_come_straight_into_shared_memory(self):
+        bridge, peer = self.open("--volume=volumes/pre", "--method=affine", "--review_fields=use",
+                                 "--shared_memory=true")
+        other = igtl.Peer(bridge.port)
+        self.addCleanup(other.close)
+        content = frame(self.still)
+        in_place = lambda: bridge.metrics()["intrawarp_igtl_frames_in_place_total"]
+        for version in (1, 2) * 10:
+            peer.send("IMAGE", "Scanner", content, version=version, metadata={"a": "b"} if version == 2 else {})
+            self.expect_the_shift(peer)
+            if in_place() >= 3:
+                break
+        self.assertGreaterEqual(in_place(), 3)
+        # A peer that stops within an image holds nobody up, and its image is whole when it goes on.
+        message = igtl.Message("IMAGE", "Scanner", content).pack()
+        other.socket.sendall(message[:100000])
+        peer.send("COMMAND", "c", struct.pack(">I128sHI", 1, b"status", 3, 0))
+        peer.expect("RTS_COMMAND", "c")
+        peer.send("IMAGE", "Scanner", content)
+        self.expect_the_shift(peer)
+        other.socket.sendall(message[100000:])
+        self.expect_the_shift(peer)
+        # Neither a wrong checksum nor an image that breaks off spoils the memory for the next one.
+        peer.socket.sendall(igtl.Message("IMAGE", "Scanner", content).pack(crc=1))
+        self.assertIn(b"crc", peer.expect("STATUS", "IntrawarpError").content)
+        other.socket.sendall(message[:150000])
+        other.close()
+        before = in_place()
+        for _ in range(20):
+            peer.send("IMAGE", "Scanner", content)
+            self.expect_the_shift(peer)
+            if in_place() > before:
+                break
+        self.assertGreater(in_place(), before)
+
     def test_a_fixed_volume_maps_by_the_inverse(self):
         bridge, peer = self.open("--volume=volumes/pre", "--volume_role=fixed", "--method=affine",
                                  "--review_fields=use", "--coordinates=lps", "--header_version=1",

@@ -19,6 +19,9 @@ import bridge_test as base  # noqa: E402
 import peer as igtl  # noqa: E402
 
 
+FRAMES = 40
+
+
 def percentiles(name, seconds):
     ordered = sorted(1e3 * s for s in seconds)
     at = lambda q: ordered[min(len(ordered) - 1, int(q * len(ordered)))]
@@ -27,6 +30,11 @@ def percentiles(name, seconds):
 
 def histogram(metrics, name):
     return {key.split('"')[1]: int(value) for key, value in metrics.items() if key.startswith(name + "_bucket")}
+
+
+def quantile(counts, q):
+    """The upper bound of the bucket that has it."""
+    return next(bound for bound, count in counts.items() if count >= q * counts["+Inf"])
 
 
 def poses(peer, seconds, hertz):
@@ -59,17 +67,23 @@ def latency(seconds):
     side = 128
     source = random.Random(1)
     row = struct.pack(f"<{side}f", *(source.uniform(0, 200) for _ in range(side)))
-    big = igtl.Message("IMAGE", "Scanner", igtl.image((side,) * 3, (1, 1, 1), (0, 0, 0), row * side * side), 1).pack(0)
+    big = igtl.Message("IMAGE", "Scanner", igtl.image((side,) * 3, (1, 1, 1), (0, 0, 0), row * side * side), 1).pack()
     for shared in ("false", "true"):
-        bridge = base.Bridge(case.address, "--volume=volumes/pre", "--method=affine", "--check_crc=false",
-                             f"--shared_memory={shared}")
+        bridge = base.Bridge(case.address, "--volume=volumes/pre", "--method=affine", f"--shared_memory={shared}")
         peer = igtl.Peer(bridge.port)
-        for _ in range(20):
+        for _ in range(3 * FRAMES // 2):
             peer.socket.sendall(big)
             time.sleep(0.5)
+            if bridge.metrics()["intrawarp_igtl_frames_sent_total"] > FRAMES:
+                break
         state = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: "open" in m.metadata["session"])
-        print(f"a frame of 128^3 float32, last byte to sent (s), {state.metadata['session']}, shared memory {shared}:",
-              histogram(bridge.metrics(), "intrawarp_igtl_frame_seconds"), flush=True)
+        metrics = bridge.metrics()
+        counts = histogram(metrics, "intrawarp_igtl_frame_seconds")
+        print(f"a frame of 128^3 float32, last byte to sent, {state.metadata['session']}, shared memory {shared}: "
+              f"n={counts['+Inf']} p50<={quantile(counts, 0.5)} s p90<={quantile(counts, 0.9)} s "
+              f"p99<={quantile(counts, 0.99)} s, "
+              f"{metrics.get('intrawarp_igtl_frames_in_place_total', 0):.0f} straight into shared memory", flush=True)
+        print(counts, flush=True)
         bridge.end()
     case.tearDownClass()
 

@@ -152,6 +152,33 @@ TEST(ParseImage, EveryTypeAndPartComesBack) {
   }
 }
 
+TEST(FindVoxels, IsWhatParseImageFinds) {
+  ImageHeader header;
+  header.pixel_type = PixelType::kInt16;
+  header.size = header.part_size = {40, 30, 20};
+  const std::string content = PackImageHeader(header) + std::string(40 * 30 * 20 * 2, 'v');
+  for (const uint16_t version : {1, 2}) {
+    const Envelope envelope = {
+        .header_version = version, .type = "IMAGE", .device = "Device", .metadata = {{"key", "value"}}};
+    const std::string message = PackMessage(envelope, {content});
+    const auto head = ParseHeader(absl::string_view(message).substr(0, kHeaderBytes));
+    ASSERT_TRUE(head.ok()) << head.status();
+    const absl::string_view first = absl::string_view(message).substr(kHeaderBytes, 1024);
+    const auto part = FindVoxels(*head, first);
+    ASSERT_TRUE(part.ok()) << part.status();
+    EXPECT_EQ(part->header.size, header.size);
+    EXPECT_EQ(part->bytes, content.size() - 72);
+    EXPECT_EQ(message[kHeaderBytes + part->begin - 1] == 'v', false);
+    EXPECT_EQ(absl::string_view(message).substr(kHeaderBytes + part->begin, part->bytes), content.substr(72));
+    MessageHeader longer = *head;
+    ++longer.body_bytes;
+    EXPECT_EQ(FieldOf(FindVoxels(longer, first).status()), "image.voxels");
+    EXPECT_FALSE(FindVoxels(*head, first.substr(0, 50)).ok());
+    longer.body_bytes = 20;
+    EXPECT_FALSE(FindVoxels(longer, first).ok());
+  }
+}
+
 TEST(ParseImage, RefusesBySize) {
   EXPECT_EQ(FieldOf(ParseImage("").status()), "image");
   EXPECT_EQ(FieldOf(ParseImage(std::string(71, '\0')).status()), "image");

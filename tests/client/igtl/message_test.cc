@@ -61,17 +61,33 @@ uint64_t PlainCrc64(absl::string_view bytes) {
   return crc;
 }
 
-TEST(Crc64, EqualsThePlainDefinitionAtEveryLengthAndSplit) {
+using Extend = uint64_t (*)(uint64_t, absl::string_view);
+class Crc64 : public testing::TestWithParam<Extend> {};
+INSTANTIATE_TEST_SUITE_P(Crc64, Crc64, testing::Values(&ExtendCrc64, &ExtendCrc64ByTable));
+
+TEST_P(Crc64, EqualsThePlainDefinitionAtEveryLengthAndSplit) {
+  const Extend extend = GetParam();
   // The check value of CRC-64/ECMA-182 in the catalogue of parametrised CRC algorithms.
-  EXPECT_EQ(ExtendCrc64(0, "123456789"), 0x6c40df5f0b497347u);
+  EXPECT_EQ(extend(0, "123456789"), 0x6c40df5f0b497347u);
   std::mt19937 random(1);
   std::string bytes;
-  for (int size = 0; size < 100; ++size) {
-    EXPECT_EQ(ExtendCrc64(0, bytes), PlainCrc64(bytes)) << size;
+  for (int size = 0; size < 600; ++size) {
+    EXPECT_EQ(extend(0, bytes), PlainCrc64(bytes)) << size;
     const size_t split = bytes.empty() ? 0 : random() % bytes.size();
-    const uint64_t first = ExtendCrc64(0, absl::string_view(bytes).substr(0, split));
-    EXPECT_EQ(ExtendCrc64(first, absl::string_view(bytes).substr(split)), PlainCrc64(bytes));
+    const uint64_t first = extend(0, absl::string_view(bytes).substr(0, split));
+    EXPECT_EQ(extend(first, absl::string_view(bytes).substr(split)), PlainCrc64(bytes)) << size << " " << split;
     bytes.push_back(static_cast<char>(random()));
+  }
+}
+
+TEST_P(Crc64, LongAndUnalignedBytesEqualThePlainDefinition) {
+  std::mt19937 random(2);
+  std::string bytes(70001, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  for (int i = 0; i < 20; ++i) {
+    const size_t begin = random() % 40, size = random() % (bytes.size() - 40);
+    const absl::string_view part = absl::string_view(bytes).substr(begin, size);
+    EXPECT_EQ(GetParam()(0, part), PlainCrc64(part)) << begin << " " << size;
   }
 }
 
@@ -133,6 +149,74 @@ TEST(MessageDecoder, AnnouncedBytesAreNotAllocated) {
   const auto none = [](const absl::StatusOr<Message>&) { FAIL() << "a message"; };
   EXPECT_TRUE(decoder.Feed(Header(uint64_t{1} << 60) + std::string(100000, 'x'), none).ok());
   EXPECT_TRUE(decoder.is_within_message());
+}
+
+class TestPlace final : public BodyPlace {
+ public:
+  void Append(absl::string_view bytes) override { bytes_.append(bytes.data(), bytes.size()); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+TEST(MessageDecoder, PutsALargePartWhereItIsWanted) {
+  std::mt19937 random(3);
+  std::string content(100000, '\0');
+  for (char& c : content) c = static_cast<char>(random());
+  for (const uint16_t version : {1, 2}) {
+    const size_t begin = version == 1 ? 72 : 84;
+    const std::string large = Packed(version, content, {{"key", "value"}});
+    const std::string stream = Packed(version, "small") + large + Packed(version, "small again");
+    for (const size_t piece : {size_t{1}, size_t{57}, size_t{1000}, size_t{4096}, stream.size()}) {
+      std::vector<std::shared_ptr<TestPlace>> places;
+      MessageDecoder decoder(DecoderLimits{}, [&](const MessageHeader& header, absl::string_view first) {
+        EXPECT_EQ(first.size(), MessageDecoder::kFirstBytes);
+        EXPECT_GT(header.body_bytes, MessageDecoder::kLargeBody);
+        places.push_back(std::make_shared<TestPlace>());
+        return LentPlace{places.back(), begin, content.size() - 72};
+      });
+      std::vector<Message> messages;
+      for (absl::string_view rest = stream; !rest.empty(); rest.remove_prefix(std::min(piece, rest.size()))) {
+        const absl::Status status = decoder.Feed(rest.substr(0, piece), [&](absl::StatusOr<Message> m) {
+          ASSERT_TRUE(m.ok()) << m.status();
+          messages.push_back(*std::move(m));
+        });
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      ASSERT_EQ(messages.size(), 3u) << version << " " << piece;
+      ASSERT_EQ(places.size(), 1u);
+      EXPECT_EQ(messages[0].content(), "small");
+      EXPECT_EQ(messages[1].place, places[0]);
+      EXPECT_EQ(messages[1].content(), content.substr(0, 72));
+      EXPECT_EQ(places[0]->bytes(), content.substr(72));
+      EXPECT_EQ(messages[1].metadata.size(), version == 1 ? 0u : 1u);
+      EXPECT_EQ(messages[2].content(), "small again");
+      EXPECT_EQ(messages[2].place, nullptr);
+    }
+  }
+}
+
+TEST(MessageDecoder, AWrongChecksumOfALargePartIsFound) {
+  std::string stream = Packed(2, std::string(100000, 'v'));
+  stream[stream.size() - 5] ^= 1;
+  MessageDecoder decoder(DecoderLimits{}, [](const MessageHeader&, absl::string_view) {
+    return LentPlace{std::make_shared<TestPlace>(), 84, 100000 - 72};
+  });
+  absl::Status found;
+  ASSERT_TRUE(decoder.Feed(stream, [&](const absl::StatusOr<Message>& m) { found = m.status(); }).ok());
+  EXPECT_EQ(FieldOf(found), "crc");
+}
+
+TEST(MessageDecoder, APartThatDoesNotEndWithTheContentIsRefused) {
+  MessageDecoder decoder(DecoderLimits{}, [](const MessageHeader&, absl::string_view) {
+    return LentPlace{std::make_shared<TestPlace>(), 84, 1000};
+  });
+  absl::Status found;
+  ASSERT_TRUE(
+      decoder.Feed(Packed(2, std::string(100000, 'v')), [&](const absl::StatusOr<Message>& m) { found = m.status(); })
+          .ok());
+  EXPECT_EQ(FieldOf(found), "extended_header_size");
 }
 
 TEST(ParseBody, RefusesContradictingSizesOfVersion2) {
