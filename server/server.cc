@@ -447,7 +447,8 @@ absl::Status Server::ServeHttp() {
 absl::Status Server::ServePage() {
   if (!options_.page.is_used()) return absl::OkStatus();
   const auto identify = [this](const std::string& authorization) { return access_.IdentifyBearer(authorization); };
-  INTRAWARP_ASSIGN_OR_RETURN(page_, PageServer::Start(options_.page, options_.access, *context_, identify, audit_));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      page_, PageServer::Start(options_.page, options_.access, access_.tls(), *context_, identify, audit_));
   return absl::OkStatus();
 }
 

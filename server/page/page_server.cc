@@ -21,7 +21,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
 #include "server/base/names.h"
 #include "server/base/peer_address.h"
 #include "server/base/tcp_listener.h"
@@ -31,6 +30,7 @@
 #include "server/page/page_assets.h"
 #include "server/page/page_connections.h"
 #include "server/page/page_request.h"
+#include "server/page/page_tls.h"
 
 namespace intrawarp::server {
 namespace {
@@ -38,7 +38,6 @@ namespace {
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kHeaderPatience{5};
 constexpr int kSendBuffer = 512 << 10;
-constexpr size_t kMaxPem = size_t{1} << 20;
 
 constexpr std::pair<const char*, const char*> kSecurityHeaders[] = {
     {"Content-Security-Policy",
@@ -85,10 +84,11 @@ struct Request {
 
 class PageServer::Impl {
  public:
-  Impl(ServerContext& context, IdentifyFn identify, AuditTrail& audit, const PageLimits& limits, bool has_tls,
+  // `tls` null: none.
+  Impl(ServerContext& context, IdentifyFn identify, AuditTrail& audit, const PageLimits& limits, const TlsFiles* tls,
        bool has_identities)
       : limits_(limits),
-        has_tls_(has_tls),
+        tls_(tls),
         has_identities_(has_identities),
         seams_(context.seams),
         hub_(context.seams, [this] { Wake(); }),
@@ -110,7 +110,7 @@ class PageServer::Impl {
     if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
 
-  absl::Status Start(const std::string& listen, const std::string& certificate, const std::string& key) {
+  absl::Status Start(const std::string& listen) {
     INTRAWARP_ASSIGN_OR_RETURN(const TcpListener listener, TcpListener::Bind(listen));
     address_ = listener.address();
     const int fd = dup(listener.fd());  // the daemon closes it
@@ -122,16 +122,16 @@ class PageServer::Impl {
         {MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&Notified), this},
         {MHD_OPTION_LISTEN_SOCKET, fd, nullptr}};
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
-    if (has_tls_) {
+    if (has_tls()) {
       flags |= MHD_USE_TLS;
-      options.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(certificate.c_str())});
-      options.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(key.c_str())});
       options.push_back(
           {MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>("SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")});
     }
     options.push_back({MHD_OPTION_END, 0, nullptr});
-    daemon_ =
-        MHD_start_daemon(flags, 0, nullptr, nullptr, &Handle, this, MHD_OPTION_ARRAY, options.data(), MHD_OPTION_END);
+    daemon_ = has_tls() ? MHD_start_daemon(flags, 0, nullptr, nullptr, &Handle, this, MHD_OPTION_ARRAY, options.data(),
+                                           MHD_OPTION_HTTPS_CERT_CALLBACK2, &RetrieveCertificate, MHD_OPTION_END)
+                        : MHD_start_daemon(flags, 0, nullptr, nullptr, &Handle, this, MHD_OPTION_ARRAY, options.data(),
+                                           MHD_OPTION_END);
     if (daemon_ == nullptr) {
       close(fd);
       return absl::UnavailableError(absl::StrCat("cannot serve the page on ", listen));
@@ -141,7 +141,7 @@ class PageServer::Impl {
   }
 
   const std::string& address() const { return address_; }
-  bool has_tls() const { return has_tls_; }
+  bool has_tls() const { return tls_ != nullptr; }
   size_t connections() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return connections_.all().size();
@@ -188,6 +188,7 @@ class PageServer::Impl {
       suspended_.erase(connection);
       return connections_.Leave(reinterpret_cast<Id>(*id));
     }
+    if (has_tls()) UseOnThisThread(*tls_);
     const int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     const auto patience = static_cast<unsigned>(std::chrono::milliseconds(limits_.stall).count());
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
@@ -237,7 +238,7 @@ class PageServer::Impl {
 
   MHD_Result Answer(MHD_Connection* connection, Request& request) {
     const std::string& method = request.request.method;
-    if (!IsOwnSite(request.request, has_tls_, has_identities_))
+    if (!IsOwnSite(request.request, has_tls(), has_identities_))
       return Send(connection, {403, "another site's request\n"});
     const std::optional<PageTarget> target = ParseTarget(request.request.path);
     const bool is_tip = target && target->what == "tip";
@@ -394,7 +395,7 @@ class PageServer::Impl {
   }
 
   const PageLimits limits_;
-  const bool has_tls_;
+  const TlsFiles* const tls_;
   const bool has_identities_;
   const Seams& seams_;
   // Before what is told of changes.
@@ -416,16 +417,17 @@ PageServer::PageServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PageServer::~PageServer() = default;
 
 absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const PageOptions& options, const AccessFiles& access,
-                                                              ServerContext& context, IdentifyFn identify,
-                                                              AuditTrail& audit, const PageLimits& limits) {
-  std::string certificate, key;
+                                                              const TlsFiles& tls, ServerContext& context,
+                                                              IdentifyFn identify, AuditTrail& audit,
+                                                              const PageLimits& limits) {
   if (access.has_tls()) {
-    INTRAWARP_ASSIGN_OR_RETURN(certificate, io::ReadSmallFile(access.tls_cert, kMaxPem));
-    INTRAWARP_ASSIGN_OR_RETURN(key, io::ReadSmallFile(access.tls_key, kMaxPem));
+    const std::shared_ptr<const TlsMaterial> material = tls.material();
+    if (material == nullptr) return absl::InvalidArgumentError("tls_cert: there is no certificate");
+    INTRAWARP_RETURN_IF_ERROR(CheckPageTls(*material));
   }
-  auto impl =
-      std::make_unique<Impl>(context, std::move(identify), audit, limits, access.has_tls(), access.has_identities());
-  INTRAWARP_RETURN_IF_ERROR(impl->Start(options.listen, certificate, key));
+  auto impl = std::make_unique<Impl>(context, std::move(identify), audit, limits, access.has_tls() ? &tls : nullptr,
+                                     access.has_identities());
+  INTRAWARP_RETURN_IF_ERROR(impl->Start(options.listen));
   return std::unique_ptr<PageServer>(new PageServer(std::move(impl)));
 }
 

@@ -34,6 +34,7 @@
 #include "server/context/server_context.h"
 #include "server/identity/exposure.h"
 #include "server/identity/identity.h"
+#include "server/identity/tls_files.h"
 #include "server/page/page_options.h"
 
 namespace intrawarp::server {
@@ -54,11 +55,12 @@ using IdentifyFn = std::function<absl::StatusOr<Identity>(const std::string& aut
 
 class PageServer {
  public:
-  // With the TLS of `access` where it has one. `context` and `audit` outlive it. UNAVAILABLE when the port cannot be
-  // bound, INVALID_ARGUMENT for a certificate that cannot be read.
+  // With TLS where `access` has it: each handshake uses the newest material of `tls`. `tls`, `context` and `audit`
+  // outlive it. UNAVAILABLE when the port cannot be bound, INVALID_ARGUMENT for a certificate that cannot be used.
   static absl::StatusOr<std::unique_ptr<PageServer>> Start(const PageOptions& options, const AccessFiles& access,
-                                                           ServerContext& context, IdentifyFn identify,
-                                                           AuditTrail& audit, const PageLimits& limits = {});
+                                                           const TlsFiles& tls, ServerContext& context,
+                                                           IdentifyFn identify, AuditTrail& audit,
+                                                           const PageLimits& limits = {});
   // Ends all streams.
   ~PageServer();
 

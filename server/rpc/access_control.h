@@ -44,6 +44,9 @@ class AccessControl {
   // For the gRPC port, whose server this outlives. After Load.
   const std::shared_ptr<grpc::ServerCredentials>& credentials() const { return credentials_; }
 
+  // The certificate and key of the server's ports; without material where it has no TLS.
+  const TlsFiles& tls() const { return tls_; }
+
   // Reads the files again every second, and calls `changed` when callers may have lost their identity. Once.
   void StartReloading(std::function<void()> changed);
   void Stop();

@@ -4,6 +4,7 @@
 import http.client
 import os
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -130,6 +131,95 @@ class WithIdentities(unittest.TestCase):
         with self.assertRaises((http.client.HTTPException, OSError)):
             connection.request("GET", "/")
             connection.getresponse()
+
+
+class ChangedCertificate(unittest.TestCase):
+    """Certificate and key are replaced while the page is served."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = lambda name: os.path.join(folder.name, name)
+        self.make("served", "rsa:2048")
+        token, line = token_line("or3", "frame")
+        with open(self.path("tokens"), "w") as file:
+            file.write(line + "\n")
+        self.server = Server(f"--tls_cert={self.path('served.pem')}", f"--tls_key={self.path('served.key')}",
+                             f"--tokens={self.path('tokens')}")
+        self.addCleanup(lambda: self.server.stop())
+        self.host, self.port = self.server.address.split(":")
+
+    def make(self, name, *kind):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", self.path(name + ".key"), "-out", self.path(name + ".pem")],
+                       check=True, capture_output=True)
+
+    def text(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def served(self):
+        return ssl.get_server_certificate((self.host, int(self.port)))
+
+    def log_has(self, word):
+        for _ in range(300):
+            with open(f"/proc/{self.server.process.pid}/fd/2") as log:
+                if word in log.read():
+                    return True
+            time.sleep(0.1)
+        return False
+
+    def replace(self, name):
+        for end in (".key", ".pem"):
+            os.rename(self.path(name + end), self.path("served" + end))
+
+    def test_new_handshakes_have_the_new_certificate(self):
+        first = self.text("served.pem")
+        self.assertEqual(self.served().strip(), first.strip())
+        context = ssl.create_default_context(cafile=self.path("served.pem"))
+        kept = http.client.HTTPSConnection(self.host, int(self.port), timeout=20, context=context)
+        kept.request("GET", "/")
+        self.assertEqual(kept.getresponse().read()[:9].lower(), b"<!doctype")
+        self.make("next", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+        second = self.text("next.pem")
+        self.replace("next")
+        for _ in range(300):
+            # The connection stays open while the files settle, and after that.
+            kept.request("GET", "/")
+            self.assertEqual(kept.getresponse().read()[:9].lower(), b"<!doctype")
+            if self.served().strip() == second.strip():
+                break
+            time.sleep(0.1)
+        self.assertEqual(self.served().strip(), second.strip())
+        verified = ssl.create_default_context(cafile=self.path("served.pem"))
+        with socket.create_connection((self.host, int(self.port))) as plain:
+            with verified.wrap_socket(plain, server_hostname=self.host) as connection:
+                self.assertEqual(connection.getpeercert()["subject"], (((("commonName", "next"),)),))
+        kept.close()
+        # A broken file leaves the last good one in use.
+        with open(self.path("broken"), "w") as file:
+            file.write(second[:100])
+        os.rename(self.path("broken"), self.path("served.pem"))
+        self.assertTrue(self.log_has("event=not_reloaded"))
+        self.assertEqual(self.served().strip(), second.strip())
+
+    def test_a_chain_is_sent_whole(self):
+        self.make("authority", "rsa:2048")
+        subprocess.run(["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=leaf", "-keyout", self.path("leaf.key"),
+                        "-out", self.path("leaf.csr")], check=True, capture_output=True)
+        subprocess.run(["openssl", "x509", "-req", "-in", self.path("leaf.csr"), "-CA", self.path("authority.pem"), "-CAkey",
+                        self.path("authority.key"), "-CAcreateserial", "-days", "2", "-out", self.path("leaf.crt")],
+                       check=True, capture_output=True)
+        with open(self.path("leaf.pem"), "w") as file:
+            file.write(self.text("leaf.crt") + self.text("authority.pem"))
+        self.replace("leaf")
+        for _ in range(300):
+            shown = subprocess.run(["openssl", "s_client", "-connect", self.server.address, "-showcerts"], input=b"",
+                                   capture_output=True).stdout
+            if b"CN = leaf" in shown:
+                break
+            time.sleep(0.1)
+        self.assertEqual(shown.count(b"BEGIN CERTIFICATE"), 2)
 
 
 if __name__ == "__main__":
