@@ -80,7 +80,7 @@ struct Envelope {
 // is empty or not printable ASCII: the stream is out of step.
 absl::StatusOr<MessageHeader> ParseHeader(absl::string_view bytes);
 
-// Where things lie in a body.
+// The places of content and metadata in a body.
 struct BodyLayout {
   size_t content_begin = 0;
   size_t content_bytes = 0;
@@ -88,7 +88,7 @@ struct BodyLayout {
   uint32_t message_id = 0;
 };
 
-// Of a body of header.body_bytes, by its first bytes. INVALID_ARGUMENT, naming the field, where the sizes of header
+// The layout of a body of header.body_bytes, by its first bytes. INVALID_ARGUMENT, naming the field, where the sizes of header
 // version 2 contradict each other.
 absl::StatusOr<BodyLayout> LayoutOf(const MessageHeader& header, absl::string_view body_begin);
 
