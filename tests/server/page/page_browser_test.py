@@ -62,6 +62,27 @@ const done = arguments[0];
 """
 
 
+# WCAG's contrast of each element that has text of its own with the nearest background behind it; the canvases aside.
+CONTRASTS = """
+const luminance = (rgb) => rgb.slice(0, 3).map((c) => c / 255)
+  .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const numbers = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const back = numbers(getComputedStyle(at).backgroundColor);
+    if (back.length === 3 || back[3] > 0.99) return back;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility() && !e.closest('#view, .hidden, dialog') &&
+  [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent.trim())).map((e) => {
+  const [a, b] = [luminance(numbers(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
+  return {text: e.textContent.trim().slice(0, 30), contrast: (a + 0.05) / (b + 0.05)};
+});
+"""
+
+
 def browser(width=1920, height=1080, *flags):
     options = Options()
     for flag in ["--headless=new", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-quic",
@@ -177,6 +198,51 @@ class Page(unittest.TestCase):
         self.assertTrue(all(name.startswith(self.server.page) for name in names), names)
         bad = [line["message"] for line in self.driver.get_log("browser") if "Content Security" in line["message"] or "Uncaught" in line["message"]]
         self.assertEqual(bad, [])
+
+    def told(self):
+        """What a screen reader is given: (role, name) of each node that is not ignored, and the live regions' texts."""
+        nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        text = lambda node, key: str(node.get(key, {}).get("value", ""))
+        return [(text(node, "role"), text(node, "name")) for node in nodes if not node["ignored"]]
+
+    def test_5a_a_screen_reader_is_told_what_the_eye_sees(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        self.wait("a verdict", lambda: self.word() in ANSWERED)
+        nodes = self.told()
+        controls = [node for node in nodes if node[0] in {"button", "combobox", "radio", "radiogroup", "textbox", "slider"}]
+        self.assertGreater(len(controls), 8)
+        self.assertEqual([role for role, name in controls if not name], [])
+        self.assertIn(("heading", self.word()), nodes)
+        pictures = [name for role, name in nodes if role in {"image", "img"}]
+        self.assertTrue(any("Frame" in name for name in pictures), pictures)
+        spoken = self.driver.find_element(By.ID, "spoken").get_attribute("textContent")
+        self.assertIn("status", [role for role, _ in nodes])
+        self.assertTrue(spoken.strip())
+        print("a screen reader is told:", spoken, "|", "; ".join(f"{role} {name}" for role, name in controls + [
+            node for node in nodes if node[0] in {"image", "img", "heading"}]))
+
+    def test_5b_the_tab_key_reaches_every_control_in_order(self):
+        self.open()
+        self.wait("a picture", lambda: self.drawn() > 0)
+        wanted = self.driver.execute_script(
+            "return [...document.querySelectorAll('select, button, input, [tabindex=\"0\"]')]"
+            ".filter((e) => e.checkVisibility() && !e.closest('dialog') && e.tabIndex >= 0).map((e) => e.id || e.textContent.trim())")
+        self.driver.execute_script("document.activeElement.blur()")
+        reached = []
+        for _ in range(len(wanted)):
+            self.press(Keys.TAB) if not reached else self.driver.switch_to.active_element.send_keys(Keys.TAB)
+            reached.append(self.driver.execute_script(
+                "return document.activeElement.id || document.activeElement.textContent.trim()"))
+        self.assertEqual(reached, wanted)
+
+    def test_5c_every_text_can_be_read_in_the_dark(self):
+        self.open()
+        self.wait("a verdict", lambda: self.word() in ANSWERED)
+        found = self.driver.execute_script(CONTRASTS)
+        self.assertGreater(len(found), 20)
+        print(f"contrast of {len(found)} texts: at least {min(each['contrast'] for each in found):.1f}")
+        self.assertEqual([each for each in found if each["contrast"] < 4.5], [])
 
     def test_6_a_session_that_ends_is_not_shown_as_live(self):
         self.open()
