@@ -119,7 +119,7 @@ def measure(livers, arguments):
                 rng = random.Random(1000 * choice + 7)
                 taken = spread(fixed, arguments.count, rng)
                 rows = [(*fixed[i], *noisy(moving[i], arguments.accuracy / math.sqrt(3), rng),
-                         arguments.accuracy / math.sqrt(3)) for i in taken]
+                         arguments.sigma or arguments.accuracy / math.sqrt(3)) for i in taken]
                 for name, landmarks in (('without', []), ('with', rows)):
                     record = livers.record(subject, state, way.split(), taken, landmarks)
                     records.append({'pair': f'{subject} {state}', 'way': way or 'auto', 'choice': choice,
@@ -154,6 +154,7 @@ def main():
                         default=['', '--method=affine,log-demons', '--method=search,ffd --metric=lncc --spacing_vox=3'])
     parser.add_argument('--count', type=int, default=3)
     parser.add_argument('--accuracy', type=float, default=2.0)
+    parser.add_argument('--sigma', type=float, help='what the landmarks are said to be sure to, mm')
     parser.add_argument('--choices', type=int, default=3)
     arguments = parser.parse_args()
     if not arguments.data:

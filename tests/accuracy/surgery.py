@@ -8,7 +8,6 @@ import sys
 
 import nibabel
 import numpy as np
-from scipy import ndimage
 
 import mappings
 import methods
@@ -41,13 +40,26 @@ class Scene:
         # How far a voxel is from the hole, or from the wall along which organs slide; mm, 0 within the hole.
         self.distance = np.full(self.body.shape, np.inf)
         if self.hole is not None and self.hole.any():
-            self.distance = ndimage.distance_transform_edt(~self.hole, sampling=self.spacing)
+            self.distance = distance_to(self.hole, self.spacing)
         elif (folder / 'regions.nii.gz').exists():
             regions = np.asanyarray(nibabel.load(folder / 'regions.nii.gz').dataobj)
-            organs = ndimage.distance_transform_edt(regions == 2, sampling=self.spacing)
-            wall = ndimage.distance_transform_edt(regions != 2, sampling=self.spacing)
-            self.distance = np.maximum(organs, wall)
+            # From the nearest voxel on the other side.
+            self.distance = np.maximum(distance_to(regions != 2, self.spacing), distance_to(regions == 2, self.spacing))
             self.body = regions > 0
+
+
+def distance_to(mask, spacing):
+    """The distance of every voxel to the nearest one of the mask, mm: exact, one axis after the other."""
+    squared = np.where(mask, 0.0, np.inf)
+    for axis, side in enumerate(spacing):
+        lines = np.moveaxis(squared, axis, -1)
+        steps = (side * np.arange(lines.shape[-1])) ** 2
+        nearest = np.full(lines.shape, np.inf)
+        for i in range(lines.shape[-1]):
+            away = steps[np.abs(np.arange(lines.shape[-1]) - i)]
+            np.minimum(nearest, lines[..., i, np.newaxis] + away, out=nearest)
+        squared = np.moveaxis(nearest, -1, axis)
+    return np.sqrt(squared)
 
 
 def read_mask(path):

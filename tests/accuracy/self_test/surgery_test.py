@@ -46,6 +46,16 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(values[3, 0, 0], 4)
         self.assertTrue(np.isnan(surgery.sampled_nearest(source, image_of(np.zeros((9, 9, 9))))[8, 8, 8]))
 
+    def test_distances_are_those_of_every_pair(self):
+        mask = np.random.default_rng(3).random((7, 6, 5)) < 0.05
+        mask[2, 3, 1] = True
+        spacing = np.array([2.0, 3.0, 4.0])
+        places = np.argwhere(mask) * spacing
+        every = np.argwhere(np.ones(mask.shape)) * spacing
+        nearest = np.linalg.norm(every[:, np.newaxis] - places, axis=-1).min(axis=1)
+        self.assertTrue(np.allclose(surgery.distance_to(mask, spacing).ravel(), nearest))
+        self.assertTrue(np.isinf(surgery.distance_to(np.zeros((3, 3, 3), dtype=bool), spacing)).all())
+
     def test_errors_by_place(self):
         distance = np.zeros((40, 1, 1)) + np.arange(40).reshape(-1, 1, 1)
         distance = np.broadcast_to(distance, (40, 5, 5)).copy()
