@@ -88,8 +88,8 @@ struct BodyLayout {
   uint32_t message_id = 0;
 };
 
-// The layout of a body of header.body_bytes, by its first bytes. INVALID_ARGUMENT, naming the field, where the sizes of header
-// version 2 contradict each other.
+// The layout of a body of header.body_bytes, by its first bytes. INVALID_ARGUMENT, naming the field, where the sizes of
+// header version 2 contradict each other.
 absl::StatusOr<BodyLayout> LayoutOf(const MessageHeader& header, absl::string_view body_begin);
 
 // Finds content and metadata in a whole body; the bytes of the lent part, which must end with the content, are not in
