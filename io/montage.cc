@@ -121,7 +121,7 @@ double NiceStep(double mm) {
   return 10 * power;
 }
 
-// Lines that cross those of an error that was not judged.
+// Lines that cross the stripes of an error that was not judged.
 Color Hatched(Color under, int x, int y) {
   const bool is_line = (x - y + 8192) % 8 < 2;
   return is_line ? Mix(under, kCutColor, 0.7f) : under;

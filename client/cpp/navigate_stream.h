@@ -51,7 +51,7 @@ struct Frame {
   double rescale_intercept = 0;
   // After the server's receipt of the frame's header; unset: that of the config.
   std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
-  // In the place of those of the config; unset: those of the config.
+  // The frame's own landmarks; unset: the landmarks of the config.
   std::optional<v1::LandmarkList> landmarks = std::nullopt;
 };
 

@@ -29,7 +29,7 @@ absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Trans
 // The stage's last value may stand for the objective at its result unless
 // - the finest level was cut short: the value is that before the last update;
 // - intensities were matched: the match is that at the start of the level;
-// - it is that of another velocity or objective: the velocity was smoothed afterwards, or there are landmarks.
+// - it belongs to another velocity or objective: the velocity was smoothed afterwards, or there are landmarks.
 std::optional<double> ValueAtResult(const StageReport& report, bool matched, bool is_other) {
   const bool finished =
       report.stop_reason == StopReason::kConverged || report.stop_reason == StopReason::kIterationLimit;

@@ -238,7 +238,7 @@ int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& inp
   return std::max(bytes, NamedWorkspaceBytes(device, search));
 }
 
-// What landmarks take at most at any time, in any method.
+// The most that landmarks take at any time, in any method.
 int64_t LandmarksWorkspaceBytes(int64_t landmarks) {
   return std::max({GridLandmarksBytes(landmarks), LandmarkForceBytes(landmarks), NodePullsBytes(landmarks)});
 }

@@ -85,7 +85,8 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
   return MeanDistance(ctx, pair, layout.nodes.voxels());
 }
 
-// What the landmarks add to the search: from fixed to moving nodes, the moving ones before the affine part, or back.
+// The pulls of the landmarks on the search: from fixed to moving nodes, the moving ones before the affine part, or
+// back.
 NodePulls PullsOf(absl::Span<const Landmark> landmarks, const AffineMap& start, const Geometry& nodes,
                   bool is_forward) {
   const AffineMap to_nodes = PhysicalToIndex(nodes), from_moving = Compose(to_nodes, Inverse(start));

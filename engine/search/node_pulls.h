@@ -28,7 +28,7 @@ struct NodeLandmark {
   double sigma_mm = 1;
 };
 
-// What a landmark adds to label l: sum over the axes of weight (kPullSteps l - target)^2, over kPullDivisor.
+// A landmark adds to label l the sum over the axes of weight (kPullSteps l - target)^2, over kPullDivisor.
 inline constexpr int kPullSteps = 64;
 inline constexpr int64_t kPullDivisor = int64_t{1} << 20;
 struct NodePull {

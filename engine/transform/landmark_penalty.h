@@ -19,7 +19,7 @@ struct PlacedLandmark;
 // Landmarks on a control grid, in device memory of the arena. Without any, the term is 0.
 struct GridLandmarks {
   const PlacedLandmark* placed = nullptr;
-  // What each pulls its place by, three float32; scratch.
+  // The pull of each on its place, three float32; scratch.
   float* pulls = nullptr;
   int count = 0;
   AffineMap affine;

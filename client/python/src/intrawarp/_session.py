@@ -227,7 +227,7 @@ class SessionCore:
         self._changed = self._io.condition()
         # Held while a frame goes out: the messages of two frames must not mix.
         self._sending = self._io.condition()
-        # For the frames that are made from now on; None: those of the config.
+        # For the frames that are made from now on; None: the landmarks of the config.
         self._landmarks: Optional[v1.LandmarkList] = None
         self._in_flight: "Dict[int, _Frame]" = {}
         self._mailbox: Optional[_Frame] = None
