@@ -275,8 +275,8 @@ TEST(ReportJsonTest, Golden) {
     }
   ],
   "slice_pose": null,
-  "landmarks": null,
   "missing_tissue": null,
+  "landmarks": null,
   "same_frame_of_reference": true,
   "start_margin": 0.25,
   "choice": {
