@@ -67,7 +67,7 @@ def test_landmarks_are_met_and_reported(server, pair):
     point = np.array([0.0, 0.0, 50.0])
     plain = server.register(pair[0], pair[1], method="affine", iterations=5, levels=1)
     assert plain.report.landmarks is None
-    wanted = server.map_points(plain.transform, [point])[0] + (5, 0, 0)
+    wanted = plain.map_points([point])[0] + (5, 0, 0)
     pulled = server.register(
         pair[0], pair[1], method="affine", iterations=5, levels=1, landmarks=[(point, wanted, 0.2)]
     )
