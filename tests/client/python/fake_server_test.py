@@ -701,6 +701,32 @@ def test_a_callers_mistake_is_not_tried_elsewhere():
             assert a.count("Register") + b.count("Register") == 1
 
 
+@pytest.mark.parametrize("method", ["register", "start_register"])
+def test_an_iterator_of_landmarks_reaches_the_server_that_takes_over(method):
+    pair = iw.phantom((8, 8, 8))
+    with testing.FakeServer() as a, testing.FakeServer() as b:
+        fakes = {each.address: each for each in (a, b)}
+        with iw.connect(",".join(fakes)) as server:
+            fixed = server.put(pair.fixed)
+            fakes[fixed.address].rule("Register", refuse="SERVER_STOPPING")
+            getattr(server, method)(fixed, pair.moving, landmarks=iter([((1, 2, 3), (4, 5, 6))]))
+        sent = [call.request.options.landmarks for fake in (a, b) for call in fake.calls if call.method == "Register"]
+    assert [[list(each.moving) for each in landmarks] for landmarks in sent] == [[[4, 5, 6]]] * 2
+
+
+def test_an_iterator_of_landmarks_serves_the_second_attempt_at_a_forgetful_server():
+    pair = iw.phantom((8, 8, 8))
+    with testing.FakeServer() as a, testing.FakeServer() as b:
+        with iw.connect(f"{a.address},{b.address}") as server:
+            fixed, moving = server.put(pair.fixed), server.put(pair.moving)
+            server.register(fixed, moving)
+            for fake in (a, b):
+                fake.restart(forget=True)
+            server.register(fixed, moving, landmarks=iter([((1, 2, 3), (4, 5, 6))]))
+        sent = [call.request.options.landmarks for fake in (a, b) for call in fake.calls if call.method == "Register"]
+    assert [len(landmarks) for landmarks in sent] == [0, 1, 1]
+
+
 # ---- what lasts ----
 
 

@@ -9,6 +9,7 @@ import pytest
 import intrawarp as iw
 from intrawarp import testing, v1
 from intrawarp._core import rendezvous
+from intrawarp._session import SessionCore
 
 
 @pytest.fixture
@@ -81,6 +82,22 @@ def test_landmarks_go_with_the_frames_that_follow(fake, server, pair):
     assert [(list(each.fixed), list(each.moving), each.sigma_mm) for each in seen[2].landmarks] == [
         ([1, 2, 3], [4, 5, 6], 2)
     ]
+
+
+def test_landmarks_may_be_taken_back_while_a_frame_is_made(fake, server, pair):
+    """Another thread's set_landmarks(None) comes at the worst moment: after the frame has looked at the landmarks."""
+
+    class TakenBack(SessionCore):
+        _landmarks = property(
+            lambda self: self.__dict__.pop("landmarks", None),
+            lambda self, landmarks: self.__dict__.update(landmarks=landmarks),
+        )
+
+    with server.navigate(fixed=pair.fixed, method="rigid") as session:
+        session._core.__class__ = TakenBack
+        session.set_landmarks([((1, 2, 3), (4, 5, 6), 2)])
+        session.send(pair.moving)
+        assert session.receive(timeout=10).ok
 
 
 def test_iteration_ends_with_the_session(server, pair):
@@ -390,6 +407,25 @@ def test_a_server_that_restarts_within_a_session(fake, server, pair):
         # It starts from the last good answer.
         initial = session.status().config.options.initial_affine
         assert np.allclose(np.reshape(list(initial.values), (4, 4)), first.report.affine)
+
+
+def test_a_session_that_is_opened_anew_has_the_arguments_of_its_beginning(fake, server, pair):
+    """An iterator is used up by then, and an array may have other values."""
+    points = np.array([[1.0, 2.0, 3.0]])
+    landmarks = iter([((1, 2, 3), (4, 5, 6))])
+    with server.navigate(
+        fixed=pair.fixed, method="rigid", resume=30, landmarks=landmarks, error_at=points, fixed_mask=pair.fixed
+    ) as session:
+        points[:] = 0
+        fake.restart(forget=True)
+        for _ in range(50):
+            session.send(pair.moving)
+            if session.receive(timeout=20).error is None:
+                break
+        options = session.status().config.options
+    assert session.recoveries == 1 and options.fixed_mask
+    assert [list(each.moving) for each in options.landmarks] == [[4, 5, 6]]
+    assert list(options.error.points) == [1, 2, 3]
 
 
 def test_a_session_goes_over_to_the_next_server(pair):

@@ -238,35 +238,11 @@ class Calls(Core):
 
     # ---- registration ----
 
-    async def _register_request(
-        self,
-        link: Link,
-        fixed: VolumeState,
-        moving: VolumeState,
-        masks: Tuple[Optional[VolumeState], Optional[VolumeState]],
-        arguments: Dict[str, Any],
-        cancellation: Optional[Cancellation],
-        again: bool = False,
-    ) -> v1.RegisterRequest:
-        names = [await self.name_at(link, each, cancellation, again=again) for each in (fixed, moving, *masks)]
-        options = registration_options(
-            stages=arguments["stages"],
-            fixed_mask=names[2],
-            moving_mask=names[3],
-            initial=arguments["initial"],
-            budget=arguments["budget"],
-            best_effort=arguments["best_effort"],
-            error_limit_mm=arguments["error_limit_mm"],
-            error_map=arguments["error_map"],
-            error_at=arguments["error_at"],
-            keep_deformation=arguments["keep_deformation"],
-            find_missing_tissue=arguments["find_missing_tissue"],
-            landmarks=arguments["landmarks"],
-        )
+    @staticmethod
+    def _register_request(arguments: Dict[str, Any]) -> v1.RegisterRequest:
+        """All but the names of volumes, which differ from server to server."""
         request = v1.RegisterRequest(
-            fixed=names[0],
-            moving=names[1],
-            options=options,
+            options=options_of(arguments, arguments["stages"], arguments["initial"]),
             transform_id=arguments["id"],
             request_id=arguments["request_id"],
         )
@@ -275,6 +251,21 @@ class Calls(Core):
         if arguments.get("field"):
             request.field.CopyFrom(field_request(arguments["field"]))
         return request
+
+    async def _placed(
+        self,
+        link: Link,
+        request: v1.RegisterRequest,
+        volumes: Tuple[Optional[VolumeState], ...],
+        cancellation: Optional[Cancellation],
+        again: bool = False,
+    ) -> v1.RegisterRequest:
+        """The request with the names that the images and masks have on a server."""
+        names = [await self.name_at(link, each, cancellation, again=again) for each in volumes]
+        placed = v1.RegisterRequest()
+        placed.CopyFrom(request)
+        placed.fixed, placed.moving, placed.options.fixed_mask, placed.options.moving_mask = names
+        return placed
 
     async def _sources(
         self, fixed: Any, moving: Any, arguments: Dict[str, Any], cancellation: Optional[Cancellation]
@@ -300,14 +291,13 @@ class Calls(Core):
         cancellation: Optional[Cancellation],
     ) -> TransformState:
         fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
+        request = self._register_request(arguments)
         reporter = Reporter("register", progress)
 
         async def work(link: Link, again: bool = False) -> TransformState:
-            request = await self._register_request(
-                link, fixed_state, moving_state, masks, arguments, cancellation, again
-            )
+            placed = await self._placed(link, request, (fixed_state, moving_state, *masks), cancellation, again)
             try:
-                result, field = await self.register(link, request, reporter, timeout, cancellation)
+                result, field = await self.register(link, placed, reporter, timeout, cancellation)
             except errors.NotFound as error:
                 # One of several servers was started anew since the volume was staged there.
                 if again or not self.has_several or not error.resource.startswith("volumes/"):
@@ -340,10 +330,11 @@ class Calls(Core):
         cancellation: Optional[Cancellation],
     ) -> OperationState:
         fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
+        request = self._register_request(arguments)
 
         async def work(link: Link) -> OperationState:
-            request = await self._register_request(link, fixed_state, moving_state, masks, arguments, cancellation)
-            operation = await self.start(link, "Register", request, timeout, cancellation)
+            placed = await self._placed(link, request, (fixed_state, moving_state, *masks), cancellation)
+            operation = await self.start(link, "Register", placed, timeout, cancellation)
             return OperationState(link.address, operation, fixed_state, moving_state)
 
         state: OperationState = await self.run(
@@ -678,6 +669,7 @@ class Calls(Core):
         initial = initial.name if isinstance(initial, TransformState) else initial
         stages = make_stages(arguments["method"], arguments["stage_options"])
         config = session_config(arguments)
+        config.options.CopyFrom(options_of(arguments, stages, initial))
         frame_geometry = arguments["frame_geometry"]
         if frame_geometry is not None:
             frame_geometry = await self.grid_of(frame_geometry, cancellation)
@@ -691,22 +683,7 @@ class Calls(Core):
                 made.fixed = names[0]
             else:
                 made.moving = names[0]
-            made.options.CopyFrom(
-                registration_options(
-                    stages=stages,
-                    fixed_mask=names[1],
-                    moving_mask=names[2],
-                    initial=initial,
-                    budget=arguments["budget"],
-                    best_effort=arguments["best_effort"],
-                    error_limit_mm=arguments["error_limit_mm"],
-                    error_map=arguments["error_map"],
-                    error_at=arguments["error_at"],
-                    keep_deformation=arguments["keep_deformation"],
-                    find_missing_tissue=arguments["find_missing_tissue"],
-                    landmarks=arguments["landmarks"],
-                )
-            )
+            made.options.fixed_mask, made.options.moving_mask = names[1:]
             return made
 
         last = stages[-1].WhichOneof("method") if stages else ""
@@ -728,6 +705,23 @@ class Calls(Core):
         session = SessionCore(self, stage, settings, cancellation)
         await session.open()
         return session
+
+
+def options_of(arguments: Dict[str, Any], stages: List[v1.Stage], initial: Any) -> v1.RegistrationOptions:
+    """The options without masks. Made once for a call, however often it is tried: an argument may be an iterator, or
+    an array that the caller changes later."""
+    return registration_options(
+        stages=stages,
+        initial=initial,
+        budget=arguments["budget"],
+        best_effort=arguments["best_effort"],
+        error_limit_mm=arguments["error_limit_mm"],
+        error_map=arguments["error_map"],
+        error_at=arguments["error_at"],
+        keep_deformation=arguments["keep_deformation"],
+        find_missing_tissue=arguments["find_missing_tissue"],
+        landmarks=arguments["landmarks"],
+    )
 
 
 def session_config(arguments: Dict[str, Any]) -> v1.NavigateConfig:

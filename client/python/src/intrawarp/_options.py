@@ -178,8 +178,6 @@ def landmark_messages(landmarks: Any) -> List[v1.Landmark]:
 def registration_options(
     *,
     stages: List[v1.Stage],
-    fixed_mask: str = "",
-    moving_mask: str = "",
     initial: Any = None,
     budget: Optional[float] = None,
     best_effort: Optional[bool] = None,
@@ -190,8 +188,8 @@ def registration_options(
     find_missing_tissue: Optional[bool] = None,
     landmarks: Any = None,
 ) -> v1.RegistrationOptions:
-    """`initial`: "transforms/ID", or a 4 x 4 matrix."""
-    options = v1.RegistrationOptions(stages=stages, fixed_mask=fixed_mask, moving_mask=moving_mask)
+    """`initial`: "transforms/ID", or a 4 x 4 matrix. Masks are left out."""
+    options = v1.RegistrationOptions(stages=stages)
     if isinstance(initial, str):
         options.initial_transform = initial
     elif initial is not None:

@@ -398,8 +398,9 @@ class SessionCore:
             taken -= max(0.0, time.time() - acquired)
         if deadline is not None:
             header.deadline.CopyFrom(duration(deadline, "deadline"))
-        if self._landmarks is not None:
-            header.landmarks.CopyFrom(self._landmarks)
+        landmarks = self._landmarks  # set_landmarks may replace them at any time, from any thread
+        if landmarks is not None:
+            header.landmarks.CopyFrom(landmarks)
         self._last_number = int(number)
         return _Frame(int(number), header, view, keep, taken, acquired)
 
