@@ -31,11 +31,17 @@ absl::Status Wrong(const std::string& flag, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
 }
 
-// The flags of register that are of use here: those that name images and transforms are not.
+// The flags of register that name images, a transform or files of points. A load makes its images itself.
+bool NamesAnInput(const std::string& flag) {
+  return flag == "fixed_mask" || flag == "moving_mask" || flag == "initial" || flag == "landmarks" ||
+         flag == "unmoved_points";
+}
+
+// The flags of register that are of use here.
 std::vector<FlagSpec> TaskFlagSpecs() {
   std::vector<FlagSpec> specs;
   for (FlagSpec& spec : RegistrationFlagSpecs()) {
-    if (spec.name == "fixed_mask" || spec.name == "moving_mask" || spec.name == "initial") continue;
+    if (NamesAnInput(spec.name)) continue;
     if (spec.name == "method") spec.help = "as register takes it: auto, or stages in order; default affine";
     specs.push_back(std::move(spec));
   }

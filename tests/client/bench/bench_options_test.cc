@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "client/cli/registration_flags.h"
 #include "engine/base/flags.h"
 
 namespace intrawarp::cli::bench {
@@ -51,6 +54,40 @@ TEST(BenchOptions, OptionsOfRegistrationsReachTheTask) {
   EXPECT_EQ(task.stages(1).log_demons().iterations(), 7);
   EXPECT_TRUE(task.stages(1).log_demons().symmetric());
   EXPECT_EQ(options->load.field.encoding(), v1::FIELD_ENCODING_VELOCITY);
+}
+
+std::string ArgumentOf(const FlagSpec& spec) {
+  if (spec.type == FlagType::kSwitch) return "--" + spec.name;
+  return "--" + spec.name + "=" + (spec.choices.empty() ? "2" : spec.choices.back());
+}
+
+// Whether the flag makes another registration of some method.
+bool ChangesATask(const FlagSpec& spec) {
+  for (const char* method : {"rigid", "affine", "search", "ffd", "log-demons"}) {
+    std::vector<std::string> arguments = {std::string("--method=") + method};
+    if (spec.name == "best_effort") arguments.push_back("--budget_ms=100");
+    const auto plain = Parse(arguments);
+    arguments.push_back(ArgumentOf(spec));
+    const auto changed = Parse(arguments);
+    if (!plain.ok() || !changed.ok()) continue;
+    if (plain->tasks[0].options.SerializeAsString() != changed->tasks[0].options.SerializeAsString()) return true;
+  }
+  return false;
+}
+
+TEST(BenchOptions, EveryFlagOfRegistrationsChangesTheTask) {
+  std::set<std::string> known;
+  for (const FlagSpec& spec : BenchFlagSpecs()) known.insert(spec.name);
+  for (const FlagSpec& spec : RegistrationFlagSpecs()) {
+    if (known.count(spec.name) == 0 || spec.name == "method") continue;
+    EXPECT_TRUE(ChangesATask(spec)) << spec.name;
+  }
+}
+
+TEST(BenchOptions, FlagsThatNameInputsAreUnknown) {
+  for (const char* flag : {"--fixed_mask", "--moving_mask", "--initial", "--landmarks", "--unmoved_points"}) {
+    EXPECT_THAT(ErrorOf({std::string(flag) + "=a.csv"}), HasSubstr("unknown option")) << flag;
+  }
 }
 
 TEST(BenchOptions, CapacityHasATaskForEachSizeAndMethod) {
