@@ -238,7 +238,10 @@ void FrameSession::Change(const std::function<void(Plan& plan)>& change) {
     std::lock_guard<std::mutex> lock(mutex_);
     change(plan_);
     ++plan_.version;
-    if (!plan_.is_running) newest_.reset();
+    if (!plan_.is_running) {
+      newest_.reset();
+      ForgetLoss();
+    }
     if (stream_ != nullptr) stream_->Cancel();
   }
   changed_.notify_all();
@@ -267,11 +270,12 @@ FrameSession::State FrameSession::state() const {
 void FrameSession::SetOpen(const std::string& word) {
   std::lock_guard<std::mutex> lock(mutex_);
   state_ = {word, false, 0};
-  lost_.reset();
+  ForgetLoss();
 }
 
-void FrameSession::ForgetFailures() {
-  failures_ = state_.failures = 0;
+void FrameSession::ForgetFailures() { failures_ = state_.failures = 0; }
+
+void FrameSession::ForgetLoss() {
   state_.is_lost = false;
   lost_.reset();
 }
@@ -296,7 +300,7 @@ std::optional<std::chrono::milliseconds> FrameSession::EndRun(const Run& run, co
 void FrameSession::Loop() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!is_ending_) {
-    if (failures_ == 0) state_.word = plan_.is_running ? "waits_for_an_image" : "stopped";
+    if (failures_ == 0 && !lost_) state_.word = plan_.is_running ? "waits_for_an_image" : "stopped";
     const Plan plan = plan_;
     const auto is_changed = [&] { return is_ending_ || plan_.version != plan.version; };
     changed_.wait(lock, [&] { return is_changed() || (plan.is_running && (newest_ || lost_)); });

@@ -76,7 +76,8 @@ class FrameSession {
     // "stopped", "waits_for_an_image", "open", "open_without_shared_memory_CODE", or the code that the last session, or
     // the last try to open one, ended with, until a session is open again.
     std::string word;
-    // A session was open, the server was lost, and no session is open since.
+    // A session was open, the server was lost, and no session is open since. Start, SetVolume and SetMethod leave this
+    // as it is; Stop ends it.
     bool is_lost = false;
     // Tries in a row that failed, where no session is open.
     int failures = 0;
@@ -100,6 +101,7 @@ class FrameSession {
   void Loop();
   // With the mutex held.
   void ForgetFailures();
+  void ForgetLoss();
   // Notes the end of a run; the pause before the next one, if any.
   std::optional<std::chrono::milliseconds> EndRun(const Run& run, const absl::Status& status);
   // With the mutex held. The slot is not the bridge's any more; another loan than `kept` goes on without it.

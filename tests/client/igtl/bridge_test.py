@@ -458,6 +458,30 @@ class ServerLossTest(unittest.TestCase):
         peer.send("STRING", "IntrawarpCtl", struct.pack(">HH", 3, 4) + b"stop")
         stopped = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"] == "stopped")
         self.assertNotIn("session_failures", stopped.metadata)
+        self.assertNotEqual(stopped.content[10:20], b"ServerLost")
+
+    def test_a_command_forgets_no_loss(self):
+        bridge = Bridge(self.server.address, "--volume=volumes/pre", "--method=affine", "--review_fields=use",
+                        "--max_field_age_ms=600000")
+        self.addCleanup(bridge.end)
+        peer = igtl.Peer(bridge.port)
+        self.addCleanup(peer.close)
+        peer.send("IMAGE", "Scanner", self.image)
+        peer.expect("TRANSFORM", "IntrawarpAffine")
+        self.server.end(signal.SIGKILL)
+        peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.content[10:20] == b"ServerLost")
+        for command in (b"start", b"method affine", b"volume volumes/pre"):
+            with self.subTest(command=command):
+                peer.send("STRING", "IntrawarpCtl", struct.pack(">HH", 3, len(command)) + command)
+                peer.expect("STRING", "IntrawarpCtl")
+                for _ in range(3):
+                    status = peer.expect("STATUS", "IntrawarpStatus")
+                    self.assertEqual(status.content[10:20], b"ServerLost")
+                    self.assertEqual(status.metadata["session"], "UNAVAILABLE")
+        self.restart()
+        # No image comes meanwhile.
+        opened = peer.expect("STATUS", "IntrawarpStatus", wanted=lambda m: m.metadata["session"].startswith("open"))
+        self.assertNotEqual(opened.content[10:20], b"ServerLost")
 
 
 if __name__ == "__main__":
