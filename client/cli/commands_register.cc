@@ -366,10 +366,13 @@ absl::Status CheckDetach(const ParsedFlags& flags) {
     return UsageError(absl::InvalidArgumentError("--request_id: goes with --detach"));
   }
   if (!flags.Has("detach")) return absl::OkStatus();
-  for (const char* output : {"field", "grid", "velocity", "warped", "registration", "dicom_report", "report",
-                             "error_map", "missing_tissue", "error_out", "montage", "require_ok"}) {
-    if (flags.Has(output)) {
-      return UsageError(absl::InvalidArgumentError(absl::StrCat("--", output, ": --detach does not wait for it")));
+  for (const char* flag :
+       {"field",          "field_encoding", "field_region", "field_stride", "grid",         "velocity",  "warped",
+        "registration",   "dicom_report",   "fixed_dicom",  "moving_dicom", "tolerance_mm", "report",    "error_map",
+        "missing_tissue", "error_at",       "error_out",    "montage",      "montage_at",   "require_ok"}) {
+    if (flags.Has(flag)) {
+      return UsageError(absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": is about the result, which --detach does not wait for")));
     }
   }
   return absl::OkStatus();

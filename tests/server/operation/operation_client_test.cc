@@ -210,6 +210,9 @@ TEST_P(OperationClientTest, WrongCommandsHaveTheirCause) {
   Wrong(with({"--request_id=r1"}), "--request_id");
   Wrong(with({"--detach", "--field=f.nii.gz"}), "--field");
   Wrong(with({"--detach", "--report=r.json"}), "--report");
+  Wrong(with({"--detach", "--field_stride=2"}), "--field_stride");
+  Wrong(with({"--detach", "--montage_at=0,0,0"}), "--montage_at");
+  Wrong(with({"--detach", "--error_at=p.csv"}), "--error_at");
   Wrong({"multiply", "--a=matrices/a", "--out=c.mtx", "--detach"}, "--detach");
   Wrong({"multiply", "--a=matrices/a", "--keep=c", "--request_id=p1"}, "--request_id");
   Wrong({"operation", "wait", "r1", "--timeout_s=0"}, "--timeout_s");
