@@ -2,7 +2,6 @@
 #include "io/points.h"
 
 #include <cstddef>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -35,30 +34,37 @@ std::string Packed(absl::string_view line) {
   return packed;
 }
 
-// Finite numbers with commas between them, as many as there are columns.
-absl::StatusOr<std::vector<double>> ParseRow(absl::string_view text, absl::Span<const std::string> columns,
-                                             size_t line) {
+struct Table {
+  size_t columns = 0;
+  // Row by row.
+  std::vector<double> cells;
+
+  size_t rows() const { return columns == 0 ? 0 : cells.size() / columns; }
+  const double* row(size_t i) const { return cells.data() + i * columns; }
+};
+
+// Appends finite numbers with commas between them, as many as there are columns.
+absl::Status ParseRow(absl::string_view text, absl::Span<const std::string> columns, size_t line,
+                      std::vector<double>* numbers) {
   const std::vector<absl::string_view> cells = absl::StrSplit(text, absl::MaxSplits(',', columns.size()));
   if (cells.size() != columns.size()) {
     return LineError(line, absl::StrCat("must have ", columns.size(), " numbers with commas between them"));
   }
-  std::vector<double> row;
   for (size_t i = 0; i < cells.size(); ++i) {
     const absl::StatusOr<double> value = ParseFinite(cells[i]);
     if (!value.ok()) return LineError(line, absl::StrCat(columns[i], " is ", value.status().message()));
-    row.push_back(*value);
+    numbers->push_back(*value);
   }
-  return row;
+  return absl::OkStatus();
 }
 
 // The rows of a table whose header is one of `headers`.
-absl::StatusOr<std::vector<std::vector<double>>> ParseTable(absl::string_view csv,
-                                                            absl::Span<const std::string> headers) {
+absl::StatusOr<Table> ParseTable(absl::string_view csv, absl::Span<const std::string> headers) {
   constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (absl::StartsWith(csv, kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   csv = absl::StripTrailingAsciiWhitespace(csv);
   std::vector<std::string> columns;
-  std::vector<std::vector<double>> rows;
+  Table table;
   size_t line = 0;
   for (absl::string_view text : absl::StrSplit(csv, '\n')) {
     if (++line == 1) {
@@ -67,31 +73,33 @@ absl::StatusOr<std::vector<std::vector<double>>> ParseTable(absl::string_view cs
         return LineError(1, absl::StrCat("the header must be ", absl::StrJoin(headers, " or ")));
       }
       columns = absl::StrSplit(header, ',');
+      table.columns = columns.size();
       continue;
     }
-    INTRAWARP_ASSIGN_OR_RETURN(std::vector<double> row, ParseRow(text, columns, line));
-    rows.push_back(std::move(row));
+    INTRAWARP_RETURN_IF_ERROR(ParseRow(text, columns, line, &table.cells));
   }
-  return rows;
+  return table;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<Vec3d>> ParsePoints(absl::string_view csv) {
-  INTRAWARP_ASSIGN_OR_RETURN(const auto rows, ParseTable(csv, {std::string(kPointHeader)}));
+  INTRAWARP_ASSIGN_OR_RETURN(const Table table, ParseTable(csv, {std::string(kPointHeader)}));
   std::vector<Vec3d> points;
-  points.reserve(rows.size());
-  for (const std::vector<double>& row : rows) points.push_back({row[0], row[1], row[2]});
+  points.reserve(table.rows());
+  for (size_t i = 0; i < table.rows(); ++i) points.push_back({table.row(i)[0], table.row(i)[1], table.row(i)[2]});
   return points;
 }
 
 absl::StatusOr<std::vector<LandmarkPair>> ParseLandmarks(absl::string_view csv) {
   const std::string with_sigma = absl::StrCat(kLandmarkHeader, kSigmaColumn);
-  INTRAWARP_ASSIGN_OR_RETURN(const auto rows, ParseTable(csv, {std::string(kLandmarkHeader), with_sigma}));
+  INTRAWARP_ASSIGN_OR_RETURN(const Table table, ParseTable(csv, {std::string(kLandmarkHeader), with_sigma}));
   std::vector<LandmarkPair> landmarks;
-  for (const std::vector<double>& row : rows) {
+  landmarks.reserve(table.rows());
+  for (size_t i = 0; i < table.rows(); ++i) {
+    const double* row = table.row(i);
     LandmarkPair pair{{row[0], row[1], row[2]}, {row[3], row[4], row[5]}, std::nullopt};
-    if (row.size() > 6) pair.sigma_mm = row[6];
+    if (table.columns > 6) pair.sigma_mm = row[6];
     landmarks.push_back(pair);
   }
   return landmarks;
