@@ -94,7 +94,9 @@ absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup
     INTRAWARP_ASSIGN_OR_RETURN(frame.deadline, DurationFromProto(header.deadline(), "deadline", kMaxFrameDeadline));
   }
   if (header.has_landmarks()) {
-    INTRAWARP_ASSIGN_OR_RETURN(frame.landmarks, LandmarksFromProto(header.landmarks().landmarks()));
+    absl::StatusOr<std::vector<Landmark>> landmarks = LandmarksFromProto(header.landmarks().landmarks());
+    if (!landmarks.ok()) return Within("landmarks", landmarks.status());
+    frame.landmarks = *std::move(landmarks);
   }
   INTRAWARP_RETURN_IF_ERROR(ParsePixels(context, header, frame));
   return CheckExpected(setup.expected, frame);

@@ -130,7 +130,7 @@ TEST_P(FrameLandmarksTest, AFrameBringsItsOwnInThePlaceOfTheSessions) {
   const std::vector<v1::Landmark> wrong = {MakeLandmark(center, center, -1)};
   const v1::FrameResult refused = Frame(config, &wrong);
   EXPECT_EQ(refused.status().code(), static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT));
-  EXPECT_THAT(refused.status().message(), testing::StartsWith("frame.landmarks[0].sigma_mm"));
+  EXPECT_THAT(refused.status().message(), testing::StartsWith("frame.landmarks.landmarks[0].sigma_mm"));
 }
 
 }  // namespace
