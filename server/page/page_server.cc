@@ -85,10 +85,10 @@ struct Request {
 class PageServer::Impl {
  public:
   // `tls` null: none.
-  Impl(ServerContext& context, IdentifyFn identify, AuditTrail& audit, const PageLimits& limits, const TlsFiles* tls,
-       bool has_identities)
+  Impl(ServerContext& context, IdentifyFn identify, AuditTrail& audit, const PageLimits& limits,
+       std::unique_ptr<PageTls> tls, bool has_identities)
       : limits_(limits),
-        tls_(tls),
+        tls_(std::move(tls)),
         has_identities_(has_identities),
         seams_(context.seams),
         hub_(context.seams, [this] { Wake(); }),
@@ -383,19 +383,21 @@ class PageServer::Impl {
     }
   }
 
-  // Wakes the streams that wait: each tick, and when there is something new.
+  // Wakes the streams that wait: each tick, and when there is something new. A certificate that the page cannot use is
+  // logged here, though nobody may look at the page.
   void TickLoop() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!stopping_) {
       wake_.wait_for(lock, kTick, [this] { return stopping_ || woken_; });
       woken_ = false;
+      if (has_tls()) tls_->RefreshAndLog();
       connections_.ShutSilent(seams_.steady_now(), kHeaderPatience);
       ResumeStreams();
     }
   }
 
   const PageLimits limits_;
-  const TlsFiles* const tls_;
+  const std::unique_ptr<PageTls> tls_;
   const bool has_identities_;
   const Seams& seams_;
   // Before what is told of changes.
@@ -420,13 +422,14 @@ absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const PageOptions&
                                                               const TlsFiles& tls, ServerContext& context,
                                                               IdentifyFn identify, AuditTrail& audit,
                                                               const PageLimits& limits) {
+  std::unique_ptr<PageTls> page_tls;
   if (access.has_tls()) {
-    const std::shared_ptr<const TlsMaterial> material = tls.material();
-    if (material == nullptr) return absl::InvalidArgumentError("tls_cert: there is no certificate");
-    INTRAWARP_RETURN_IF_ERROR(CheckPageTls(*material));
+    page_tls = std::make_unique<PageTls>(tls);
+    INTRAWARP_RETURN_IF_ERROR(page_tls->Refresh());
+    if (page_tls->material() == nullptr) return absl::InvalidArgumentError("tls_cert: there is no certificate");
   }
-  auto impl = std::make_unique<Impl>(context, std::move(identify), audit, limits, access.has_tls() ? &tls : nullptr,
-                                     access.has_identities());
+  auto impl =
+      std::make_unique<Impl>(context, std::move(identify), audit, limits, std::move(page_tls), access.has_identities());
   INTRAWARP_RETURN_IF_ERROR(impl->Start(options.listen));
   return std::unique_ptr<PageServer>(new PageServer(std::move(impl)));
 }

@@ -55,8 +55,9 @@ using IdentifyFn = std::function<absl::StatusOr<Identity>(const std::string& aut
 
 class PageServer {
  public:
-  // With TLS where `access` has it: each handshake uses the newest material of `tls`. `tls`, `context` and `audit`
-  // outlive it. UNAVAILABLE when the port cannot be bound, INVALID_ARGUMENT for a certificate that cannot be used.
+  // With TLS where `access` has it: each handshake uses the newest material of `tls` that GnuTLS can use. `tls`,
+  // `context` and `audit` outlive it. UNAVAILABLE when the port cannot be bound, INVALID_ARGUMENT for a certificate
+  // that cannot be used.
   static absl::StatusOr<std::unique_ptr<PageServer>> Start(const PageOptions& options, const AccessFiles& access,
                                                            const TlsFiles& tls, ServerContext& context,
                                                            IdentifyFn identify, AuditTrail& audit,

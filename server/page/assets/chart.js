@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The latency of the last frames against their deadline. Points differ by shape: a disc in time, a triangle late, a
 // cross without an answer.
+import {inUnit, timeText} from './times.js';
 
 const kColours = {ok: '#6cc4ff', late: '#ff9d5c', lost: '#ffffff'};
 export const kindOf = (frame) => frame.fate === 'ok' ? 'ok' : frame.fate === 'late' ? 'late' : 'lost';
@@ -44,8 +45,8 @@ function drawAxis(context, box, most, unit) {
     context.moveTo(box.left, y);
     context.lineTo(box.right, y);
     context.stroke();
-    const ms = most * i / 2;
-    context.fillText(most < 10000 ? `${+ms.toPrecision(3)} ms` : `${+(ms / 1000).toPrecision(3)} s`, box.left - 6 * unit, y);
+    const [value, name] = inUnit(most * i / 2, most);
+    context.fillText(`${+value.toPrecision(3)} ${name}`, box.left - 6 * unit, y);
   }
 }
 
@@ -76,7 +77,8 @@ export function drawChart(canvas, frames, shown = 240) {
     context.fillStyle = '#ffd23f';
     context.textAlign = 'left';
     context.textBaseline = 'bottom';
-    context.fillText(`deadline ${+limits.at(-1).toPrecision(4)} ms`, box.left + 6 * unit, y - 3 * unit);
+    const [limit, name] = inUnit(limits.at(-1));
+    context.fillText(`deadline ${+limit.toPrecision(4)} ${name}`, box.left + 6 * unit, y - 3 * unit);
   }
   last.forEach((frame, i) => mark(context, kindOf(frame), xOf(i), yOf(frame.total_ms || most), 3.2 * unit));
 }
@@ -85,6 +87,6 @@ export function describeChart(frames) {
   if (!frames.length) return 'No frames yet';
   const late = frames.filter((f) => kindOf(f) !== 'ok').length;
   const limit = frames.at(-1).limit_ms;
-  return `The last frame took ${frames.at(-1).total_ms.toFixed(0)} ms` +
-    (limit ? ` of ${limit.toFixed(0)} ms` : '') + `; ${late} of the last ${frames.length} were late or without an answer`;
+  return `The last frame took ${timeText(frames.at(-1).total_ms)}` +
+    (limit ? ` of ${timeText(limit)}` : '') + `; ${late} of the last ${frames.length} were late or without an answer`;
 }

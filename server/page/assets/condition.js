@@ -29,6 +29,9 @@ export function staleAfter(session, latency) {
   return Math.max(2 * period, 1) + Math.min(latency, period);
 }
 
+const isConnected = (session) => ['ACTIVE', 'OPENING'].includes(session.state);
+const whyNotConnected = (session) => `the client is not connected (${session.state.toLowerCase()})`;
+
 export function reasonText(reason) {
   const number = (v) => v == null ? '' : ` ${+v.toPrecision(3)}`;
   const limit = reason.limit == null ? '' : ` (limit${number(reason.limit)})`;
@@ -44,6 +47,20 @@ function ofFrame(frame, age, session) {
   if (frame.fate === 'late') return {key: 'late', word: 'LATE', why: why || 'after its deadline'};
   if (frame.verdict === 'review') return {key: 'review', word: 'REVIEW', why};
   return {key: 'ok', word: 'OK', why};
+}
+
+// There is no open session to show: it has ended, it was never there, or nothing is open.
+function ofNoSession({wanted, frame}) {
+  if (wanted && frame) return {key: 'empty', word: 'SESSION ENDED', old: true, why: `${wanted} is closed`, notice: 'ENDED'};
+  if (wanted) return {key: 'empty', word: 'NO SESSION', why: `${wanted} is not open`, notice: 'The session is not open'};
+  return {key: 'empty', word: 'NO SESSION', why: 'The page shows a session as soon as one is open', notice: 'No session is open'};
+}
+
+function ofNoFrame(session) {
+  const noFrame = (why, notice) => ({key: 'empty', word: 'NO FRAME', why, notice});
+  if (!isConnected(session)) return noFrame(whyNotConnected(session), 'The client is not connected');
+  if (session.state === 'OPENING') return noFrame('The session is opening', 'The session is opening');
+  return noFrame('The session waits for its first frame', 'No frame yet');
 }
 
 // known: {refused: status or 0, connected, state (the last line, or null), session (its entry, or null), wanted: the
@@ -62,18 +79,14 @@ export function judge(known) {
     return {key: 'lost', word: device.state === 'hung' ? 'DEVICE HANGS' : 'DEVICE LOST', why: `${device.name}: ${kLostStates[device.state]}`,
       old: true, notice: device.state === 'hung' ? 'DEVICE HANGS' : 'DEVICE LOST'};
   }
-  if (!session) {
-    const ended = known.wanted && frame;
-    return {key: 'empty', word: ended ? 'SESSION ENDED' : 'NO SESSION', old: Boolean(frame),
-      why: ended ? `${known.wanted} is closed` : 'The page shows a session as soon as one is open', notice: ended ? 'ENDED' : 'No session is open'};
-  }
+  if (!session || session.state === 'CLOSED') return ofNoSession(known);
   const unanswered = {key: 'failed', word: 'NO ANSWER', why: `${known.failing} newer frames have no result: ${known.failingWhy}`};
   if (!frame && known.failing > 0) return {...unanswered, notice: 'No picture'};
-  if (!frame) return {key: 'empty', word: 'NO FRAME', why: 'The session waits for its first frame', notice: 'No frame yet'};
+  if (!frame) return ofNoFrame(session);
   const judged = ofFrame(frame, known.age, session);
   if (judged.key !== 'stale' && known.failing > 0) {
     return unanswered;
   }
-  if (session.state !== 'ACTIVE' && judged.key !== 'stale') judged.why = `the client is not connected (${session.state.toLowerCase()})`;
-  return judged;
+  if (isConnected(session) || judged.key === 'stale') return judged;
+  return {...judged, why: [judged.why, whyNotConnected(session)].filter(Boolean).join('; ')};
 }

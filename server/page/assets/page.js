@@ -7,6 +7,7 @@ import {makeGrid, imageAt, mapPoint, mapBack, jacobianAt, errorAt, boxOf} from '
 import {kPlanes, drawOverlay, layOut, pointAt} from './planes.js';
 import {describeChart, drawChart} from './chart.js';
 import {kModes} from './modes.js';
+import {inUnit, timeText} from './times.js';
 import {Warp} from './warp.js';
 
 const kHistory = 240;
@@ -71,6 +72,10 @@ function takeState(line, first) {
   known.connected = true;
   known.refused = 0;
   known.stateAt = performance.now();
+  const listed = new Set(line.sessions.map((s) => s.id));
+  for (const id of known.frames.keys()) {
+    if (!listed.has(id)) known.frames.delete(id);
+  }
   for (const session of line.sessions) {
     const frames = first ? [] : known.frames.get(session.id) || [];
     frames.push(...session.frames);
@@ -192,7 +197,8 @@ function show() {
   $('age').innerHTML = formatAge(age);
   const head = picture?.head;
   figure('error', head?.expected_error_mm, 1, 'mm');
-  figure('latency', head?.latency_ms, 0, 'ms');
+  const [latency, unit] = head ? inUnit(head.latency_ms) : [null, ''];
+  figure('latency', latency, unit === 's' ? 1 : 0, unit);
   const about = condition.old ? 'old picture' : `${kModes[look.mode].title}`;
   $('view').setAttribute('aria-label', head ? `Frame ${head.frame}, ${age.toFixed(1)} s old, ${condition.word}, ${about}` : condition.word);
   showEngineer(session);
@@ -216,7 +222,15 @@ function bytesText(bytes) {
   for (; bytes >= 1024 && at < 4; ++at) bytes /= 1024;
   return `${bytes >= 100 || !at ? bytes.toFixed(0) : bytes.toPrecision(3)} ${unit[at]}`;
 }
-const milliseconds = (v) => v == null ? '-' : `${v >= 100 ? v.toFixed(0) : v.toPrecision(3)} ms`;
+const latencyText = (ms) => ms == null ? '-' : ms >= 100 ? timeText(ms) : `${ms.toPrecision(3)} ms`;
+
+// Each phase in the unit that the whole frame has.
+function phasesText(frame) {
+  const unit = inUnit(frame.total_ms)[1];
+  const phases = Object.entries(frame.phases_ms).map(([name, ms]) => [name, inUnit(ms, frame.total_ms)[0]])
+    .filter(([, value]) => value >= 0.05).map(([name, value]) => `${name} ${value.toFixed(1)}`);
+  return `Frame ${frame.number}: ${phases.join(', ')} ${unit}`;
+}
 
 let engineerAt = 0;
 function showEngineer(session) {
@@ -229,15 +243,14 @@ function showEngineer(session) {
   fill('memory', state.memory.map((m) => ({cells: [m.name, bytesText(m.in_use), bytesText(m.capacity)]})));
   fill('sessions', state.sessions.map((s) => ({
     cells: [s.id, s.state.toLowerCase(), s.counts.ok, s.counts.late + s.counts.missed + s.counts.refused + s.counts.failed,
-      milliseconds(s.p50_ms), milliseconds(s.p99_ms)],
+      latencyText(s.p50_ms), latencyText(s.p99_ms)],
     current: s.id === wanted,
   })));
   const frames = known.frames.get(session?.id) || [];
   drawChart($('chart'), frames, kHistory);
   $('chart').setAttribute('aria-label', describeChart(frames));
   const last = frames.at(-1);
-  $('phases').textContent = last ? `Frame ${last.number}: ` + Object.entries(last.phases_ms).filter(([, v]) => v >= 0.05)
-    .map(([name, v]) => `${name} ${v.toFixed(1)}`).join(', ') + ' ms' : '';
+  $('phases').textContent = last ? phasesText(last) : '';
   $('about').textContent = `intrawarp ${state.version}` + (state.caller ? `, signed in as ${state.caller}` : '') +
     (session ? `, ${session.method} with ${session.resident}` : '');
 }
@@ -365,7 +378,10 @@ async function requestPlanes(canvas) {
         `&width=${Math.min(at[i].width, 512)}`, stop.signal))));
       const context = canvas.getContext('2d');
       context.clearRect(0, 0, canvas.width, canvas.height);
-      shown.forEach((bitmap, i) => context.drawImage(bitmap, at[i].x, at[i].y, at[i].width, at[i].height));
+      shown.forEach((bitmap, i) => {
+        context.drawImage(bitmap, at[i].x, at[i].y, at[i].width, at[i].height);
+        bitmap.close();  // frees its pixels, which the collector does not count
+      });
       counts.firstPicture ??= performance.now();
       ++counts.drawn;
     } catch {
@@ -511,6 +527,8 @@ function begin() {
   $('token-form').addEventListener('submit', () => {
     stream.setToken($('token').value);
     $('token').value = '';
+    // The streams of the token before have ended.
+    if (following) stopFollowing();
     followState();
   });
   $('overlay').addEventListener('pointerdown', (event) => {

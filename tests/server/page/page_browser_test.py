@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The page in headless Chromium, by a person's keys: a live session, each picture, a connection that breaks and comes
-back, a browser without WebGL2, and the shader's arithmetic. INTRAWARP_PAGE_PICTURES names a folder for screenshots."""
+back, a browser without WebGL2, and the shader's arithmetic; and, by answers that a test writes, states that a server is
+seldom in. INTRAWARP_PAGE_PICTURES names a folder for screenshots."""
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 import unittest
 
 from page_process import Server, load, wait_for_session
+from scripted_page import ScriptedPage, answered, session
 
 if not shutil.which("chromium") or not shutil.which("chromedriver"):
     print("Chromium and its driver are not installed")
@@ -82,6 +84,28 @@ return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility(
 });
 """
 
+# The cells of the tables that stick out of their part of the page or of the window, or whose text does.
+CUT_CELLS = """
+return [...document.querySelectorAll('#engineer th, #engineer td')].filter((cell) => {
+  const right = cell.getBoundingClientRect().right;
+  const section = cell.closest('section').getBoundingClientRect().right;
+  return right > section + 0.5 || right > innerWidth + 0.5 || cell.scrollWidth > cell.clientWidth;
+}).map((cell) => cell.textContent);
+"""
+# How far the lowest part of the page reaches below the footer's upper edge.
+HIDDEN_BELOW = """
+const lowest = Math.max(...[...document.querySelectorAll('#engineer > section')].map((e) => e.getBoundingClientRect().bottom));
+return lowest - document.querySelector('footer').getBoundingClientRect().top;
+"""
+# Counts the planes of the server that have come, and how many of them were given back.
+COUNT_BITMAPS = """
+window.bitmaps = {made: 0, closed: 0};
+const make = window.createImageBitmap;
+window.createImageBitmap = (...from) => make(...from).then((bitmap) => { ++window.bitmaps.made; return bitmap; });
+const close = ImageBitmap.prototype.close;
+ImageBitmap.prototype.close = function() { ++window.bitmaps.closed; close.call(this); };
+"""
+
 
 def browser(width=1920, height=1080, *flags):
     options = Options()
@@ -97,20 +121,8 @@ def browser(width=1920, height=1080, *flags):
     return driver
 
 
-class Page(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-        cls.client = load(cls.server, size=48)
-        wait_for_session(cls.server)
-        cls.driver = browser()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.driver.quit()
-        cls.client.terminate()
-        cls.client.wait()
-        cls.server.stop()
+class Viewer(unittest.TestCase):
+    """A browser, and what its person does. The classes below bring `server` and `driver`."""
 
     def open(self, query=""):
         self.driver.get(f"{self.server.page}/{query}")
@@ -135,6 +147,22 @@ class Page(unittest.TestCase):
     def shoot(self, name):
         if PICTURES:
             self.driver.save_screenshot(f"{PICTURES}/{name}.png")
+
+
+class Page(Viewer):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.client = load(cls.server, size=48)
+        wait_for_session(cls.server)
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+        cls.client.terminate()
+        cls.client.wait()
+        cls.server.stop()
 
     def test_1_shows_a_live_session(self):
         self.open()
@@ -190,6 +218,18 @@ class Page(unittest.TestCase):
             "let n = 0; for (let i = 0; i < d.length; i += 4) n += d[i] > 40; return n")
         self.assertGreater(ink, 10000)
         self.shoot("png")
+
+    def test_4a_the_servers_planes_are_given_back(self):
+        script = self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": COUNT_BITMAPS})
+        try:
+            self.open("?png=1")
+            self.wait("planes", lambda: self.drawn() > 3)
+        finally:
+            self.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+        made, closed = self.driver.execute_script("return [bitmaps.made, bitmaps.closed]")
+        # Three at most are under way.
+        self.assertGreater(made, 9)
+        self.assertLessEqual(made - closed, 3)
 
     def test_5_nothing_comes_from_outside_and_nothing_fails(self):
         self.open()
@@ -262,6 +302,122 @@ class Page(unittest.TestCase):
         type(self).server = Server(page=self.server.address)
         self.wait("its coming back", lambda: self.word() == "NO SESSION", 30)
         self.shoot("empty")
+
+
+class Scripted(Viewer):
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+
+    def setUp(self):
+        self.server = ScriptedPage()
+        self.addCleanup(self.server.stop)
+        self.addCleanup(self.driver.get, "about:blank")
+
+    def text(self, name):
+        return self.driver.find_element(By.ID, name).text
+
+    def judged(self, **known):
+        """What the page says of what is known of a session."""
+        known = {"refused": 0, "connected": True, "wanted": "one", "frame": None, "age": None, "failing": 0, **known}
+        known["state"] = {"devices": self.server.devices}
+        return self.driver.execute_async_script(
+            "const done = arguments[1]; import('/condition.js').then((m) => done(m.judge(arguments[0])))", known)
+
+    def test_a_session_that_ends_leaves_no_frames_behind(self):
+        one, two = session("one", frames=[answered(1), answered(2)]), session("two", frames=[answered(1)])
+        self.server.sessions = [one, two]
+        kept = lambda: self.driver.execute_script("return [...intrawarpPage.known.frames].map(([id, list]) => [id, list.length])")
+        self.open()
+        self.wait("the frames of both", lambda: kept() == [["one", 2], ["two", 1]])
+        self.wait("a picture", lambda: self.drawn() > 0)
+        self.server.sessions = [two]
+        self.wait("the end", lambda: self.word() == "SESSION ENDED")
+        self.assertEqual(kept(), [["two", 1]])
+        two["frames"].append(answered(2))
+        self.wait("a frame of the other one", lambda: kept() == [["two", 2]])
+
+    def test_long_latencies_are_seconds(self):
+        self.server.sessions = [session("one", frames=[answered(1, 9999.4)], p50_ms=9999.4, p99_ms=12345.0)]
+        self.server.latency_ms = 9999.4
+        row = lambda: self.driver.execute_script("return [...document.querySelectorAll('#sessions td')].map((e) => e.textContent)")[-2:]
+        self.open()
+        self.wait("a short one", lambda: self.text("latency") == "9999 ms")
+        self.assertEqual(row(), ["9999 ms", "12.3 s"])
+        self.assertEqual(self.text("phases"), "Frame 1: stage 8999.5, answer 999.9 ms")
+        self.server.latency_ms = 10000.0
+        self.server.sessions[0]["frames"].append(answered(2, 12345.0))
+        self.wait("a long one", lambda: self.text("latency") == "10.0 s")
+        self.wait("its phases", lambda: self.text("phases") == "Frame 2: stage 11.1, answer 1.2 s")
+        self.assertIn("took 12.3 s of 24.7 s", self.driver.find_element(By.ID, "chart").get_attribute("aria-label"))
+
+    def test_states_of_a_session_are_told_apart(self):
+        self.open()
+        picture = {"frame": {"fate": "ok", "verdict": "ok", "reasons": [], "latency_ms": 50}, "age": 0.1}
+        review = {"frame": {"fate": "ok", "verdict": "review", "reasons": [{"cause": "it folds"}], "latency_ms": 50}, "age": 0.1}
+        unconnected = "the client is not connected (detached)"
+        for known, word, why in [
+                ({"session": session("one")}, "NO FRAME", "The session waits for its first frame"),
+                ({"session": session("one", "OPENING")}, "NO FRAME", "The session is opening"),
+                ({"session": session("one", "DETACHED")}, "NO FRAME", unconnected),
+                ({"session": session("one"), **picture}, "OK", ""),
+                ({"session": session("one", "OPENING"), **picture}, "OK", ""),
+                ({"session": session("one", "DETACHED"), **picture}, "OK", unconnected),
+                ({"session": session("one", "DETACHED"), **review}, "REVIEW", "it folds; " + unconnected),
+                ({"session": session("one", "CLOSED"), **picture}, "SESSION ENDED", "one is closed"),
+                ({"session": None, **picture}, "SESSION ENDED", "one is closed"),
+                ({"session": None}, "NO SESSION", "one is not open"),
+                ({"session": None, "wanted": ""}, "NO SESSION", "The page shows a session as soon as one is open")]:
+            with self.subTest(session=known["session"] and known["session"]["state"], word=word, why=why):
+                said = self.judged(**known)
+                self.assertEqual((said["word"], said["why"]), (word, why))
+
+    def test_a_session_that_opens_is_not_called_unconnected(self):
+        self.server.pictures = False
+        self.server.sessions = [session("one", "OPENING")]
+        self.open()
+        self.wait("the opening", lambda: self.word() == "NO FRAME")
+        self.assertEqual(self.text("why"), "The session is opening")
+        self.server.sessions = [session("one", "DETACHED")]
+        self.wait("the leaving", lambda: "not connected" in self.text("why"))
+
+    def test_another_token_brings_the_pictures_back(self):
+        def sign_in():
+            self.wait("the question", lambda: self.driver.find_element(By.ID, "sign-in").is_displayed())
+            self.driver.find_element(By.ID, "token").send_keys(self.server.token + Keys.ENTER)
+        received = lambda: self.driver.execute_script("return intrawarpPage.counts.received")
+        self.server.sessions = [session("one")]
+        self.server.token = "first"
+        self.open()
+        sign_in()
+        self.wait("a picture", lambda: received() > 0)
+        self.server.token = "second"
+        sign_in()
+        before = received()
+        self.wait("another picture", lambda: received() > before, 20)
+
+    def test_every_column_can_be_reached(self):
+        self.server.devices = [{**self.server.devices[0], "name": "cuda:0", "model": "NVIDIA H100 80GB HBM3"}]
+        name = "3f2c8a70d1b94e6f8a5b7c9d0e1f2a3b"
+        self.server.sessions = [session(name, "DETACHED", [answered(1)], p50_ms=12345.6, p99_ms=123456.7)]
+        self.addCleanup(self.resize, 1920, 1080)
+        for width, height in [(1000, 800), (1280, 800), (1501, 900), (1920, 1080), (700, 800)]:
+            with self.subTest(width=width):
+                self.resize(width, height)
+                self.open()
+                self.wait("the session", lambda: name in self.text("sessions"))
+                self.assertEqual(self.driver.execute_script(CUT_CELLS), [])
+                self.assertLessEqual(self.driver.execute_script(HIDDEN_BELOW), 0.5)
+                self.assertEqual(self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth"), 0)
+                self.shoot(f"width{width}")
+
+    def resize(self, width, height):
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                    {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
 
 if __name__ == "__main__":

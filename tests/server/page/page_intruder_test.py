@@ -161,11 +161,14 @@ class ChangedCertificate(unittest.TestCase):
     def served(self):
         return ssl.get_server_certificate((self.host, int(self.port)))
 
-    def log_has(self, word):
+    def log_lines(self, word):
+        with open(f"/proc/{self.server.process.pid}/fd/2") as log:
+            return [line for line in log if word in line]
+
+    def log_has(self, word, count=1):
         for _ in range(300):
-            with open(f"/proc/{self.server.process.pid}/fd/2") as log:
-                if word in log.read():
-                    return True
+            if len(self.log_lines(word)) >= count:
+                return True
             time.sleep(0.1)
         return False
 
@@ -202,6 +205,34 @@ class ChangedCertificate(unittest.TestCase):
         os.rename(self.path("broken"), self.path("served.pem"))
         self.assertTrue(self.log_has("event=not_reloaded"))
         self.assertEqual(self.served().strip(), second.strip())
+
+    def test_a_chain_that_only_openssl_takes_leaves_the_page_as_it_was(self):
+        first = self.text("served.pem")
+        chains = {"a broken second certificate": lambda pem: pem + pem[:200] + pem[-30:], "too long a chain": lambda pem: 17 * pem}
+        for number, (what, chain_of) in enumerate(chains.items(), 1):
+            with self.subTest(what):
+                self.make("next", "rsa:2048")
+                chain = chain_of(self.text("next.pem"))
+                with open(self.path("next.pem"), "w") as file:
+                    file.write(chain)
+                self.replace("next")
+                # Nobody looks at the page until then.
+                self.assertTrue(self.log_has("event=page_not_reloaded", number))
+                for _ in range(3):
+                    self.assertEqual(self.served().strip(), first.strip())
+                self.assertEqual(ask(self.server, "/")[0], 200)
+                lines = self.log_lines("event=page_not_reloaded")
+                self.assertEqual(len(lines), number)
+                self.assertIn("tls_cert", lines[-1])
+        self.make("next", "rsa:2048")
+        good = self.text("next.pem")
+        self.replace("next")
+        for _ in range(300):
+            if self.served().strip() == good.strip():
+                break
+            time.sleep(0.1)
+        self.assertEqual(self.served().strip(), good.strip())
+        self.assertEqual(len(self.log_lines("event=page_not_reloaded")), 2)
 
     def test_a_chain_is_sent_whole(self):
         self.make("authority", "rsa:2048")
