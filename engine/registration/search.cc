@@ -87,16 +87,16 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
 
 // The pulls of the landmarks on the search: from fixed to moving nodes, the moving ones before the affine part, or
 // back.
-NodePulls PullsOf(absl::Span<const Landmark> landmarks, const AffineMap& start, const Geometry& nodes,
+NodePulls PullsOf(absl::Span<const Landmark> landmarks, const AffineMap& start, const SearchLayout& layout,
                   bool is_forward) {
-  const AffineMap to_nodes = PhysicalToIndex(nodes), from_moving = Compose(to_nodes, Inverse(start));
+  const AffineMap to_nodes = PhysicalToIndex(layout.nodes), from_moving = Compose(to_nodes, Inverse(start));
   std::vector<NodeLandmark> pairs;
   for (const Landmark& landmark : landmarks) {
     const Vec3d fixed = to_nodes(landmark.fixed), moving = from_moving(landmark.moving);
     pairs.push_back(is_forward ? NodeLandmark{fixed, moving, landmark.sigma_mm}
                                : NodeLandmark{moving, fixed, landmark.sigma_mm});
   }
-  return MakeNodePulls(pairs, nodes);
+  return MakeNodePulls(pairs, layout.nodes, layout.reach);
 }
 
 // Writes the displacements of the nodes to `forward`; zeros where the decision, which is the last checkpoint's, is
@@ -114,7 +114,7 @@ absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const StageTask& ta
       return decision;
     }
     const PooledDescriptor *from = is_forward ? pair.fixed : pair.moving, *to = is_forward ? pair.moving : pair.fixed;
-    const NodePulls pulls = PullsOf(task.images.landmarks, task.start, layout.nodes, is_forward);
+    const NodePulls pulls = PullsOf(task.images.landmarks, task.start, layout, is_forward);
     INTRAWARP_RETURN_IF_ERROR(
         SearchDisplacements(ctx, from, to, size, layout.reach, is_forward ? forward : backward, pulls));
   }

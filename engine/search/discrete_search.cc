@@ -25,20 +25,13 @@ absl::Status ValidateReach(Int3 size, Int3 reach) {
 }
 
 absl::Status Pull(const ExecContext& ctx, const DiscreteSearch& search, const NodePulls& pulls) {
-  if (pulls.nodes.empty()) return absl::OkStatus();
+  if (pulls.empty()) return absl::OkStatus();
   ArenaScope scope(ctx.arena());
-  PulledNode* nodes;
-  NodePull* of_nodes;
-  INTRAWARP_ASSIGN_OR_RETURN(nodes, ctx.arena().Allocate<PulledNode>(pulls.nodes.size()));
-  INTRAWARP_ASSIGN_OR_RETURN(of_nodes, ctx.arena().Allocate<NodePull>(pulls.pulls.size()));
-  Device& device = ctx.device();
-  INTRAWARP_RETURN_IF_ERROR(
-      device.Copy(nodes, pulls.nodes.data(), pulls.nodes.size() * sizeof(PulledNode), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(
-      device.Copy(of_nodes, pulls.pulls.data(), pulls.pulls.size() * sizeof(NodePull), ctx.stream()));
-  const PulledCosts pulled{nodes, of_nodes, static_cast<int>(pulls.nodes.size())};
+  INTRAWARP_ASSIGN_OR_RETURN(NodePull* const on_device, ctx.arena().Allocate<NodePull>(pulls.size()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(on_device, pulls.data(), pulls.size() * sizeof(NodePull), ctx.stream()));
+  const PulledCosts pulled{on_device, static_cast<int>(pulls.size())};
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PullCosts, search, pulled));
-  return device.Synchronize(ctx.stream());
+  return ctx.device().Synchronize(ctx.stream());
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ inline int64_t LabelCount(Int3 reach) { return int64_t{2 * reach.x + 1} * (2 * r
 // Landmarks add costs to the labels of the nodes around them (node_pulls.h) before the first step.
 //
 // displacement[3 p + a] for each of the `size` nodes, in nodes: F(p) looks like M(p + displacement). Stream-ordered.
-// Workspace: DiscreteSearchWorkspaceBytes, and
-// NodePullsBytes of the landmarks. Waits for the stream where there are pulls.
+// Workspace: DiscreteSearchWorkspaceBytes, and NodePullsBytes of the landmarks. `pulls` are made for this `reach`.
+// Waits for the stream where there are pulls.
 absl::Status SearchDisplacements(const ExecContext& ctx, const PooledDescriptor* fixed, const PooledDescriptor* moving,
                                  Int3 size, Int3 reach, float* displacement, const NodePulls& pulls = {});
 int64_t DiscreteSearchWorkspaceBytes(Int3 size, Int3 reach);

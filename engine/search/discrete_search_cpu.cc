@@ -244,7 +244,7 @@ absl::Status ComputeCosts(const ExecContext&, const DiscreteSearch& in) {
 
 absl::Status PullCosts(const ExecContext&, const DiscreteSearch& in, const PulledCosts& pulled) {
   ParallelFor(LabelCount(in.reach), [&](int64_t label) {
-    for (int node = 0; node < pulled.count; ++node) AddPulls(in, pulled, node, static_cast<int>(label));
+    for (int i = 0; i < pulled.count; ++i) AddPull(in, pulled.pulls[i], static_cast<int>(label));
   });
   return absl::OkStatus();
 }

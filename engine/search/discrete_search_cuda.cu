@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kTileThreads) CostKernel(const __grid_constant
 
 __global__ void __launch_bounds__(kThreads)
     PullKernel(const __grid_constant__ DiscreteSearch in, const __grid_constant__ PulledCosts pulled) {
-  const int node = blockIdx.x * kThreads + threadIdx.x;
-  if (node < pulled.count) AddPulls(in, pulled, node, blockIdx.y);
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < pulled.count) AddPull(in, pulled.pulls[i], blockIdx.y);
 }
 
 struct Candidate {

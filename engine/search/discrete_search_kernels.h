@@ -89,26 +89,18 @@ INTRAWARP_HD inline void WriteDisplacement(const DiscreteSearch& in, int64_t pla
 
 // Pulls in device memory.
 struct PulledCosts {
-  const PulledNode* nodes = nullptr;
   const NodePull* pulls = nullptr;
   int count = 0;
 };
 
-// Adds the pulls of a node to the cost of a label.
-INTRAWARP_HD inline void AddPulls(const DiscreteSearch& in, const PulledCosts& pulled, int node, int label) {
-  const PulledNode& at = pulled.nodes[node];
+// Adds the pull of a node to the cost of a label.
+INTRAWARP_HD inline void AddPull(const DiscreteSearch& in, const NodePull& pull, int label) {
   const Int3 l = LabelAt(in.reach, label);
   constexpr int64_t kMostCost = 65535;
-  uint16_t* const cost = in.costs + label * in.stride + at.node;
-  int64_t sum = *cost;
-  for (int i = at.first; i < at.first + at.count && sum < kMostCost; ++i) {
-    int64_t added = kPullDivisor / 2;
-    for (int a = 0; a < 3; ++a) {
-      const int64_t away = kPullSteps * l[a] - pulled.pulls[i].target[a];
-      added += pulled.pulls[i].weight[a] * away * away;
-    }
-    sum += added / kPullDivisor;
-  }
+  int64_t sum = kPullDivisor / 2 - pull.least;
+  for (int a = 0; a < 3; ++a) sum += pull.Along(a, l[a]);
+  uint16_t* const cost = in.costs + label * in.stride + pull.node;
+  sum = *cost + sum / kPullDivisor;
   *cost = static_cast<uint16_t>(sum < kMostCost ? sum : kMostCost);
 }
 

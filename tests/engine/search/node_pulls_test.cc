@@ -32,7 +32,7 @@ class NodePullsTest : public DeviceTest {
     const std::vector<PooledDescriptor> nothing(Nodes().voxels());
     auto* out = Poisoned<float>(3 * Nodes().voxels());
     EXPECT_OK(SearchDisplacements(owned.context(), Upload(nothing), Upload(nothing), size, reach, out,
-                                  MakeNodePulls(landmarks, Nodes())));
+                                  MakeNodePulls(landmarks, Nodes(), reach)));
     EXPECT_OK(device().Synchronize(owned.context().stream()));
     return Download(out, 3 * Nodes().voxels());
   }
@@ -55,14 +55,31 @@ TEST_P(NodePullsTest, TheSurerOfTwoLandmarksWins) {
   EXPECT_GT(found[3 * Place({5, 6, 5})], 2);
 }
 
+// Labels that are all too dear are not all equal: the best one stays the best.
+TEST_P(NodePullsTest, AVerySureLandmarkIsMet) {
+  const std::vector<float> found = Search({{{5, 6, 5}, {5.5, 7.5, 5.5}, 0.1}});
+  EXPECT_NEAR(found[3 * Place({5, 6, 5}) + 1], 1.5, 0.6);
+}
+
+TEST_P(NodePullsTest, ALandmarkBeyondReachPullsAsFarAsItGoes) {
+  const std::vector<float> found = Search({{{5, 6, 5}, {5, 16, 5}, 0.5}});
+  EXPECT_NEAR(found[3 * Place({5, 6, 5})], 0, 0.35);
+  EXPECT_GT(found[3 * Place({5, 6, 5}) + 1], 3);
+}
+
+TEST_P(NodePullsTest, ManyLandmarksThatAgreeAreMet) {
+  const std::vector<float> found = Search(std::vector<NodeLandmark>(kMaxLandmarks, {{5, 6, 5}, {7, 5, 5}, 0.5}));
+  EXPECT_NEAR(found[3 * Place({5, 6, 5})], 2, 0.35);
+  EXPECT_NEAR(found[3 * Place({5, 6, 5}) + 1], -1, 0.35);
+}
+
 TEST_P(NodePullsTest, WithoutLandmarksNothingMoves) { EXPECT_EQ(Search({}), std::vector<float>(3 * Nodes().voxels())); }
 
 // The costs are the definition's, rounded to the steps of costs.
 TEST(MakeNodePullsTest, CostsAreThoseOfTheDefinition) {
   const NodeLandmark landmark{{5.25, 6.5, 5}, {7, 5, 4.5}, 2};
-  const NodePulls pulls = MakeNodePulls({landmark}, Nodes());
-  ASSERT_FALSE(pulls.nodes.empty());
-  ASSERT_EQ(pulls.nodes.size(), pulls.pulls.size());
+  const NodePulls pulls = MakeNodePulls({landmark}, Nodes(), {4, 4, 4});
+  ASSERT_FALSE(pulls.empty());
   const double reach = std::min(kLandmarkReachMm, kMostPullReach * 6);
   int nodes = 0;
   for (int64_t place = 0; place < Nodes().voxels(); ++place) {
@@ -71,27 +88,45 @@ TEST(MakeNodePullsTest, CostsAreThoseOfTheDefinition) {
     const double d2 = 36 * Dot(node - landmark.from, node - landmark.from) / (reach * reach);
     if (d2 >= 1) continue;
     ++nodes;
-    const auto at =
-        std::find_if(pulls.nodes.begin(), pulls.nodes.end(), [&](const PulledNode& n) { return n.node == place; });
-    ASSERT_NE(at, pulls.nodes.end());
-    const NodePull& pull = pulls.pulls[at->first];
-    const Vec3d label{2, -3, 1}, away = label - (landmark.to - landmark.from);
-    double cost = 0;
+    const auto pull = std::find_if(pulls.begin(), pulls.end(), [&](const NodePull& n) { return n.node == place; });
+    ASSERT_NE(pull, pulls.end());
+    // A label that is nearest to the landmark's way, which is (1.75, -1.5, -0.5), costs nothing.
+    const int label[] = {2, -3, 1}, best[] = {2, -1, 0};
+    const Vec3d way = landmark.to - landmark.from;
+    double cost = -static_cast<double>(pull->least), wanted = 0;
     for (int a = 0; a < 3; ++a) {
-      const double steps = kPullSteps * label[a] - pull.target[a];
-      cost += static_cast<double>(pull.weight[a]) * steps * steps / static_cast<double>(kPullDivisor);
+      cost += static_cast<double>(pull->Along(a, label[a]));
+      wanted += (label[a] - way[a]) * (label[a] - way[a]) - (best[a] - way[a]) * (best[a] - way[a]);
     }
-    const double wanted = kSearchLandmarkWeight * std::pow(1 - d2, 3) * 36 * Dot(away, away) / 4 / kCostStep;
+    cost /= static_cast<double>(kPullDivisor);
+    wanted *= kSearchLandmarkWeight * std::pow(1 - d2, 3) * 36 / 4 / kCostStep;
     EXPECT_NEAR(cost, wanted, 0.01 * wanted + 1);
   }
-  EXPECT_EQ(nodes, static_cast<int>(pulls.nodes.size()));
+  EXPECT_EQ(nodes, static_cast<int>(pulls.size()));
   EXPECT_LE(nodes, 7 * 7 * 7);
 }
 
 TEST(MakeNodePullsTest, LandmarksOutsideTheNodesAreLeftOut) {
-  EXPECT_TRUE(MakeNodePulls({{{-9, 6, 5}, {5, 6, 5}, 1}, {{1e12, 0, 0}, {0, 0, 0}, 1}}, Nodes()).nodes.empty());
+  constexpr Int3 kReach{4, 4, 4};
+  EXPECT_TRUE(MakeNodePulls({{{-9, 6, 5}, {5, 6, 5}, 1}, {{1e12, 0, 0}, {0, 0, 0}, 1}}, Nodes(), kReach).empty());
   // A moving point far outside pulls as if it were beyond every label.
-  EXPECT_FALSE(MakeNodePulls({{{5, 6, 5}, {1e12, 0, -1e12}, 0.1}}, Nodes()).nodes.empty());
+  EXPECT_FALSE(MakeNodePulls({{{5, 6, 5}, {1e12, 0, -1e12}, 0.1}}, Nodes(), kReach).empty());
+}
+
+// The thickness of a plane of nodes says nothing about distances in it.
+TEST(MakeNodePullsTest, AnAxisOfOneNodePlaysNoPart) {
+  Geometry plane = Nodes();
+  plane.size.z = 1;
+  const std::vector<NodeLandmark> landmark = {{{5, 6, 0.3}, {7, 5, 0.3}, 1}};
+  const NodePulls thick = MakeNodePulls(landmark, plane, {4, 4, 0});
+  plane.spacing.z = 0.01;
+  const NodePulls thin = MakeNodePulls(landmark, plane, {4, 4, 0});
+  EXPECT_GT(thin.size(), 20u);
+  ASSERT_EQ(thin.size(), thick.size());
+  for (size_t i = 0; i < thin.size(); ++i) {
+    EXPECT_EQ(thin[i].node, thick[i].node);
+    for (int a = 0; a < 2; ++a) EXPECT_EQ(thin[i].weight[a], thick[i].weight[a]);
+  }
 }
 
 }  // namespace
