@@ -26,6 +26,12 @@ double InteriorFraction(Int3 size) {
 
 }  // namespace
 
+RegistrationImages WithoutLandmarks(const RegistrationImages& images) {
+  RegistrationImages without = images;
+  without.landmarks = {};
+  return without;
+}
+
 double VoxelScale(const Geometry& g) {
   return g.is_2d() ? std::sqrt(g.spacing.x * g.spacing.y) : std::cbrt(g.voxel_volume());
 }

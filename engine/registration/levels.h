@@ -26,6 +26,9 @@ struct RegistrationImages {
   absl::Span<const Landmark> landmarks = {};
 };
 
+// The same for what the images say by themselves. The masks are shared.
+RegistrationImages WithoutLandmarks(const RegistrationImages& images);
+
 // The moving image's eta of NGF as a part of its mean gradient magnitude. The fixed image's eta is its whole mean
 // gradient magnitude, which tells edges from noise: |v|^2 weighs the samples. The same for the moving image would
 // reward maps that stretch it (its gradient on the fixed grid grows against eta), and move the minimum up to two voxels

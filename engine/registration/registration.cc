@@ -174,7 +174,11 @@ absl::StatusOr<MissingTissue> Search(const ExecContext& ctx, const RegistrationI
 // On images that are through their windows.
 absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const RegistrationInput& input) {
   ArenaScope scope(ctx.arena());
+  const Geometry &fixed = input.fixed->geometry(), &moving = input.moving->geometry();
+  const bool is_plane = fixed.is_2d() && moving.is_2d();
+  const std::vector<Landmark> in_planes = is_plane ? InPlanes(input.landmarks, fixed, moving) : std::vector<Landmark>();
   RegistrationImages images{input.fixed, input.moving, {}, {}, input.landmarks};
+  if (is_plane) images.landmarks = in_planes;
   INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks,
                              BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask, input.left_out));
   INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,

@@ -45,7 +45,7 @@ double TiltDegrees(double length, double step) {
 class Neighbours {
  public:
   Neighbours(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric, const AffineMap& map)
-      : ctx_(ctx), images_(images), metric_(metric), map_(map) {}
+      : ctx_(ctx), images_(WithoutLandmarks(images)), metric_(metric), map_(map) {}
 
   absl::StatusOr<std::optional<double>> Value(const AffineMap& moved) const {
     INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
@@ -65,7 +65,7 @@ class Neighbours {
 
  private:
   const ExecContext& ctx_;
-  const RegistrationImages& images_;
+  const RegistrationImages images_;
   const MetricKind metric_;
   const AffineMap& map_;
 };

@@ -43,8 +43,12 @@ struct Trial {
   AffineMap map = AffineMap::Identity();
   std::optional<double> value;
   double overlap = 0;
+  // By the images only.
   std::optional<double> score;
+  // The term of landmarks at `map`, which orders trials beside the score.
+  double landmarks = 0;
 
+  double rank() const { return *score + landmarks; }
   bool is_mirrored() const { return candidate.kind == StartKind::kMirrored; }
   // The candidates of former versions, which take part at the coarsest level whatever the screening says.
   bool is_given() const { return candidate.kind == StartKind::kHeader || candidate.kind == StartKind::kCenterOfMass; }
@@ -63,10 +67,12 @@ double MedianValue(const Trials& trials) {
   return *middle;
 }
 
-// The part of the gain over v0 by which `score` is ahead of `rival`; 0 where there is hardly a gain.
-double Lead(double score, double rival, double v0) {
-  const double gain = v0 - std::min(score, rival);
-  return gain > kLeastGain ? (rival - score) / gain : 0;
+// The part of the images' gain over v0 by which `trial` is ahead of `rival`. `landmarks` is whether these count, too:
+// they decide where there is hardly a gain, which is 0 otherwise.
+double Lead(const Trial& trial, const Trial& rival, double v0, bool landmarks) {
+  const double gain = v0 - std::min(*trial.score, *rival.score);
+  const double pull = landmarks ? rival.landmarks - trial.landmarks : 0;
+  return gain > kLeastGain ? (*rival.score - *trial.score + pull) / gain : pull / kLeastGain;
 }
 
 Vec3d Axis(const Geometry& g, int axis) { return {g.direction[0][axis], g.direction[1][axis], g.direction[2][axis]}; }
@@ -84,7 +90,8 @@ class StartFinder {
  public:
   StartFinder(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric)
       : ctx_(ctx),
-        images_(images),
+        images_(WithoutLandmarks(images)),
+        landmarks_(images.landmarks),
         is_slice_(IsSliceOf(images.fixed->geometry(), images.moving->geometry())),
         metric_(StartMetric(metric)),
         is_2d_(images.fixed->geometry().is_2d() && !is_slice_),
@@ -129,7 +136,8 @@ class StartFinder {
   std::optional<double> Margin(const Trials& proper) const;
 
   const ExecContext& ctx_;
-  const RegistrationImages& images_;
+  const RegistrationImages images_;
+  const absl::Span<const Landmark> landmarks_;
   const bool is_slice_;
   const MetricKind metric_;
   const bool is_2d_;
@@ -244,6 +252,7 @@ absl::Status StartFinder::Evaluate(int level, Trials* trials) {
     ++evaluations_;
     trial.value = value.value;
     trial.overlap = Overlap(trial.map);
+    trial.landmarks = LandmarkTerm(landmarks_, trial.map);
   }
   return absl::OkStatus();
 }
@@ -267,6 +276,7 @@ absl::Status StartFinder::OptimiseAll(int level, int iterations, double v0, Tria
     trial.map = run.map;
     trial.value = run.value.value;
     trial.overlap = Overlap(run.map);
+    trial.landmarks = LandmarkTerm(landmarks_, run.map);
   }
   if (!stopped_) Score(v0, trials);
   return absl::OkStatus();
@@ -276,7 +286,11 @@ Trials StartFinder::Best(const Trials& trials, bool mirrored, size_t count) cons
   Trials sorted;
   std::copy_if(trials.begin(), trials.end(), std::back_inserter(sorted),
                [&](const Trial& trial) { return trial.score.has_value() && trial.is_mirrored() == mirrored; });
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Trial& a, const Trial& b) { return *a.score < *b.score; });
+  // Landmarks say nothing of mirroring.
+  const auto before = [&](const Trial& a, const Trial& b) {
+    return mirrored ? *a.score < *b.score : a.rank() < b.rank();
+  };
+  std::stable_sort(sorted.begin(), sorted.end(), before);
   Trials best;
   for (const Trial& trial : sorted) {
     if (best.size() == count) break;
@@ -296,7 +310,7 @@ Trials StartFinder::BestOfBoth(const Trials& trials, size_t proper, size_t mirro
 
 std::optional<double> StartFinder::Margin(const Trials& proper) const {
   if (proper.empty()) return std::nullopt;
-  return proper.size() == 1 ? 1 : std::clamp(Lead(*proper[0].score, *proper[1].score, v0_), 0.0, 1.0);
+  return proper.size() == 1 ? 1 : std::clamp(Lead(proper[0], proper[1], v0_, true), 0.0, 1.0);
 }
 
 absl::Status StartFinder::ReadBodies() {
@@ -388,17 +402,16 @@ absl::Status StartFinder::Compare() {
 void StartFinder::Judge() {
   const Trials proper = Best(rivals_, false, kFinerProper), mirrored = Best(rivals_, true, 1);
   if (proper.empty()) return;
-  const double best = *proper[0].score;
-  if (proper.size() > 1) margin_ = std::clamp(Lead(best, *proper[1].score, v0_), 0.0, 1.0);
+  if (proper.size() > 1) margin_ = std::clamp(Lead(proper[0], proper[1], v0_, true), 0.0, 1.0);
   margin_ = proper[0].overlap < kLeastStartOverlap ? 0 : margin_.value_or(1);
-  if (!mirrored.empty()) mirror_lead_ = -Lead(best, *mirrored[0].score, v0_);
+  if (!mirrored.empty()) mirror_lead_ = Lead(mirrored[0], proper[0], v0_, false);
 }
 
 // The best rival; header alignment where it is as good as that.
 const Trial* StartFinder::Winner(const Trials& proper) const {
   if (proper.empty()) return nullptr;
   const auto header = std::find_if(proper.begin(), proper.end(), [&](const Trial& trial) {
-    return trial.candidate.kind == StartKind::kHeader && Lead(*proper[0].score, *trial.score, v0_) < kLeastStartMargin;
+    return trial.candidate.kind == StartKind::kHeader && Lead(proper[0], trial, v0_, true) < kLeastStartMargin;
   });
   return header != proper.end() ? &*header : &proper[0];
 }

@@ -12,7 +12,16 @@
 namespace intrawarp {
 namespace {
 
-bool IsFinite(Vec3d p) { return std::isfinite(p.x) && std::isfinite(p.y) && std::isfinite(p.z); }
+// False for NaN, too.
+bool IsNear(Vec3d p) {
+  return std::max({std::abs(p.x), std::abs(p.y), std::abs(p.z)}) <= kMostLandmarkCoordinate &&
+         !std::isnan(p.x + p.y + p.z);
+}
+
+Vec3d InPlane(Vec3d point, const Geometry& plane) {
+  const Vec3d normal{plane.direction[0][2], plane.direction[1][2], plane.direction[2][2]};
+  return point - Dot(point - plane.origin, normal) * normal;
+}
 
 absl::Status Invalid(absl::string_view field, absl::string_view description) {
   return FieldError(absl::StatusCode::kInvalidArgument, field, description);
@@ -27,12 +36,32 @@ absl::Status ValidateLandmarks(absl::Span<const Landmark> landmarks) {
   for (size_t i = 0; i < landmarks.size(); ++i) {
     const Landmark& landmark = landmarks[i];
     const std::string field = absl::StrCat("landmarks[", i, "]");
-    if (!IsFinite(landmark.fixed) || !IsFinite(landmark.moving)) return Invalid(field, "a coordinate is not finite");
+    if (!IsNear(landmark.fixed) || !IsNear(landmark.moving)) {
+      return Invalid(
+          field, absl::StrCat("a coordinate is not finite, or further than ", kMostLandmarkCoordinate, " mm from 0"));
+    }
     if (landmark.sigma_mm >= kLeastLandmarkSigma && landmark.sigma_mm <= kMostLandmarkSigma) continue;
     return Invalid(absl::StrCat(field, ".sigma_mm"),
                    absl::StrCat(landmark.sigma_mm, " is not in [", kLeastLandmarkSigma, ", ", kMostLandmarkSigma, "]"));
   }
   return absl::OkStatus();
+}
+
+double LandmarkTerm(absl::Span<const Landmark> landmarks, const AffineMap& map) {
+  double sum = 0;
+  for (const Landmark& landmark : landmarks) {
+    const Vec3d away = map(landmark.fixed) - landmark.moving;
+    sum += Dot(away, away) / (landmark.sigma_mm * landmark.sigma_mm);
+  }
+  return kLandmarkWeight * sum;
+}
+
+std::vector<Landmark> InPlanes(absl::Span<const Landmark> landmarks, const Geometry& fixed, const Geometry& moving) {
+  std::vector<Landmark> flat;
+  for (const Landmark& landmark : landmarks) {
+    flat.push_back({InPlane(landmark.fixed, fixed), InPlane(landmark.moving, moving), landmark.sigma_mm});
+  }
+  return flat;
 }
 
 absl::StatusOr<LandmarkFit> MeasureLandmarks(const ExecContext& ctx, const Transform& transform,

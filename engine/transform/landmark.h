@@ -37,9 +37,19 @@ inline constexpr double kLandmarkWeight = 5e-4;
 // of d mm.
 inline constexpr double kLandmarkReachMm = 25;
 
-// INVALID_ARGUMENT naming "landmarks" or an element of it: more than kMaxLandmarks, a coordinate that is not finite, a
-// sigma out of its range.
+// The largest coordinate in mm. Patients are smaller.
+inline constexpr double kMostLandmarkCoordinate = 1e7;
+
+// INVALID_ARGUMENT naming "landmarks" or an element of it: more than kMaxLandmarks, a coordinate that is not finite or
+// further than kMostLandmarkCoordinate from 0, a sigma out of its range.
 absl::Status ValidateLandmarks(absl::Span<const Landmark> landmarks);
+
+// The term (above) of an affine map.
+double LandmarkTerm(absl::Span<const Landmark> landmarks, const AffineMap& map);
+
+// Landmarks for the registration of a plane to a plane, whose normals are not moved: each point is moved to the
+// plane of its image along the normal. Both images are 2-D.
+std::vector<Landmark> InPlanes(absl::Span<const Landmark> landmarks, const Geometry& fixed, const Geometry& moving);
 
 // How well a transform agrees with landmarks.
 struct LandmarkFit {

@@ -157,6 +157,28 @@ TEST_P(LandmarkRegistrationTest, TheAutomaticMethodTakesThemAndSaysThatTheyAreMi
                           [](const ReviewReason& r) { return r.cause == ReviewCause::kLandmarksMissed; }));
 }
 
+// The plane of a 2-D image moves in itself only: the part of a landmark's way across it pulls nothing.
+TEST_P(LandmarkRegistrationTest, PlanesTakeNothingAcrossThem) {
+  const Pair pair = MakeTexturedPair(Texture(7, true), 2.2, 4, true, AffineMap::Identity());
+  std::vector<Landmark> in_plane, across;
+  for (const Vec3d p : {Vec3d{12, 8, 0}, Vec3d{-14, 6, 0}, Vec3d{3, -15, 0}}) {
+    in_plane.push_back({p, pair.Truth(p), 1});
+    across.push_back({p + Vec3d{0, 0, 3}, pair.Truth(p) + Vec3d{0, 0, -9}, 1});
+  }
+  const AffineOptions affine{.metric = MetricKind::kNmi};
+  const std::vector<std::vector<StageOptions>> methods = {
+      {affine}, {affine, FfdOptions{}}, {LogDemonsOptions{}}, {SearchOptions{}, FfdOptions{}}};
+  for (const std::vector<StageOptions>& stages : methods) {
+    const auto flat = Run(pair, stages, in_plane), other = Run(pair, stages, across);
+    ASSERT_OK(flat);
+    ASSERT_OK(other);
+    const std::vector<float> a = FieldOn(pair, flat->result.transform), b = FieldOn(pair, other->result.transform);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << MethodName(stages.back());
+    EXPECT_LT(MeanError(pair, other->result.transform), 1.5);
+  }
+}
+
 TEST_P(LandmarkRegistrationTest, RunsGiveTheSameBits) {
   const Pair pair = Textured();
   for (const MethodCase& method : Methods()) {
@@ -176,6 +198,10 @@ TEST_P(LandmarkRegistrationTest, WrongLandmarksAreRefusedByName) {
   const auto answer = Run(Textured(), {AffineOptions{}}, landmarks);
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(FieldOf(answer.status()), "landmarks[2]");
+  landmarks[2].fixed.x = -2e7;
+  const auto far = Run(Textured(), {AffineOptions{}}, landmarks);
+  EXPECT_EQ(far.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FieldOf(far.status()), "landmarks[2]");
 }
 
 }  // namespace

@@ -192,6 +192,45 @@ TEST_P(StartsTest, MirroredImagesAreRecognisedAndNeverReturned) {
   }
 }
 
+// Landmarks that deny the images order the candidates, and take nothing from what the images say of mirroring.
+TEST_P(StartsTest, WrongLandmarksHideNoMirroredImages) {
+  const AffineMap truth = Shifted(Reflection(0), {3, -2, 0});
+  const Pair pair = MakePair(truth, false, false);
+  RegistrationImages images = pair.images();
+  const auto off = [&](Vec3d p) { return Landmark{p, truth(p) + Vec3d{0, 60, 0}, 1}; };
+  const std::vector<Landmark> landmarks = {off({10, 0, 0}), off({-10, 8, 0}), off({0, -9, 12})};
+  const double before = Search(pair).report.mirror_lead.value_or(0);
+  images.landmarks = landmarks;
+  const absl::StatusOr<StartSearch> search = SearchStart(ctx(), images, MetricKind::kSsd);
+  ASSERT_OK(search);
+  EXPECT_GT(before, 0.1);
+  EXPECT_GT(search->report.mirror_lead.value_or(0), 0.1);
+}
+
+TEST_P(StartsTest, AWrongLandmarkDoesNotMakeTheHeaderWin) {
+  const AffineMap truth = Shifted(RotationMap(RandomRotation(3, false)), {4, 2, -6});
+  const Pair pair = MakePair(truth, false, false);
+  const std::vector<Landmark> landmark = {{{5, 0, 0}, truth({5, 0, 0}) + Vec3d{0, 0, 150}, 1}};
+  RegistrationImages images = pair.images();
+  images.landmarks = landmark;
+  const absl::StatusOr<StartSearch> search = SearchStart(ctx(), images, MetricKind::kSsd);
+  ASSERT_OK(search);
+  EXPECT_EQ(search->kind, StartKind::kRotation);
+}
+
+// A body that looks the same at every angle: the landmarks say which it is.
+TEST_P(StartsTest, LandmarksDecideWhatTheImagesLeaveOpen) {
+  const AffineMap truth = RotationMap(RandomRotation(5, false));
+  const Pair pair = MakePair(AffineMap::Identity(), false, false, Ball);
+  std::vector<Landmark> landmarks;
+  for (const Vec3d p : {Vec3d{25, 0, 0}, Vec3d{0, 25, 0}, Vec3d{0, 0, 25}}) landmarks.push_back({p, truth(p), 1});
+  RegistrationImages images = pair.images();
+  images.landmarks = landmarks;
+  const absl::StatusOr<StartSearch> search = SearchStart(ctx(), images, MetricKind::kSsd);
+  ASSERT_OK(search);
+  EXPECT_LT(LandmarkTerm(landmarks, search->found), 0.5 * LandmarkTerm(landmarks, AffineMap::Identity()));
+}
+
 TEST_P(StartsTest, MirroredImagesOfAPlaneAcrossTheAxesAreRecognised) {
   // The plane of y and z, which a reflection of x leaves as it is.
   Geometry grid{.size = {61, 58, 1}, .spacing = {2.25, 2.25, 2.5}};
