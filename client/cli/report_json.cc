@@ -246,7 +246,8 @@ Json DeformationTrials(const v1::Choice& choice) {
                     {"deformation_mm", trial.has_deformation_mm() ? Finite(trial.deformation_mm()) : Json(nullptr)},
                     {"contradicts", trial.contradicts()},
                     {"accepted", trial.accepted()},
-                    {"chosen", trial.chosen()}});
+                    {"chosen", trial.chosen()},
+                    {"searched", trial.searched()}});
   }
   return rows;
 }

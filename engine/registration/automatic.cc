@@ -14,6 +14,7 @@
 #include "engine/registration/body.h"
 #include "engine/registration/ffd.h"
 #include "engine/registration/method.h"
+#include "engine/registration/search.h"
 #include "engine/transform/undeformed.h"
 
 namespace intrawarp {
@@ -21,6 +22,10 @@ namespace {
 
 FfdOptions DeformableStage(MetricKind metric) {
   return FfdOptions{.metric = metric, .bending_weight = FfdOptions::DefaultBendingWeight(metric)};
+}
+
+FfdOptions StageAfterSearch(MetricKind metric) {
+  return FfdOptions{.metric = metric, .spacing_vox = kSearchedSpacingVox, .bending_weight = kSearchedBending};
 }
 
 DeformationTrial TrialOf(const FfdOptions& options) {
@@ -60,6 +65,8 @@ class AutomaticRegistration {
   struct Deformed {
     StageResult stage;
     FfdOptions options;
+    // The stage before it where that was a search.
+    std::optional<StageReport> search;
     // Its place in choice_.deformations.
     size_t trial = 0;
   };
@@ -72,7 +79,14 @@ class AutomaticRegistration {
   absl::Status Deform();
   absl::Status TryDeformation(const FfdOptions& options);
   absl::Status TryAnotherDeformation(const FfdOptions& options);
+  absl::Status AddFailed(const FfdOptions& options, bool is_searched);
+  absl::Status TryWithLncc();
+  absl::Status TrySearch();
+  absl::Status SearchAndDeform(const FfdOptions& options);
   absl::StatusOr<DeformationTrial> Judge(const FfdOptions& options, const Transform& transform);
+  absl::StatusOr<DeformationTrial> JudgeAgainst(const ResidualProbe& probe, const std::optional<ErrorEstimate>& error,
+                                                const FfdOptions& options, const Transform& transform);
+  bool HasAccepted() const { return choice_.deformations[best_->trial].is_accepted; }
   absl::Status Answer();
   absl::StatusOr<bool> IsWorse();
 
@@ -90,6 +104,8 @@ class AutomaticRegistration {
   // The start of the affine trials, and the start that the result is compared with.
   AffineMap start_ = AffineMap::Identity();
   std::optional<Transform> first_start_;
+  // The start of a discrete search, as that method by name would take it.
+  AffineMap search_start_ = AffineMap::Identity();
   Aligned affine_;
   // The best deformation so far, or the last that was rejected.
   std::optional<Deformed> best_;
@@ -110,8 +126,11 @@ absl::Status AutomaticRegistration::FindStart() {
     INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx_, images_, SearchMetric(fixed_)));
     start_ = search.found;
     first_start_ = Transform(search.start);
+    search_start_ = search.kind == StartKind::kRotation ? search.found : search.start;
     result_.starts = std::move(search.report);
+    return absl::OkStatus();
   }
+  search_start_ = start_;
   return absl::OkStatus();
 }
 
@@ -189,15 +208,20 @@ absl::Status AutomaticRegistration::Deform() {
   }
   choice_.reason = ReasonFor(fixed_, choice_.intensities);
   INTRAWARP_RETURN_IF_ERROR(TryDeformation(DeformableStage(MetricKind::kNmi)));
-  if (choice_.reason == ChoiceReason::kLinearIntensities && !is_stopped_) {
-    INTRAWARP_RETURN_IF_ERROR(TryAnotherDeformation(DeformableStage(MetricKind::kLncc)));
-  }
-  const bool has_one = choice_.deformations[best_->trial].is_accepted;
-  if (!has_one && !is_stopped_ && TakesStrongBending(affine_.error)) {
+  if (choice_.reason == ChoiceReason::kLinearIntensities) INTRAWARP_RETURN_IF_ERROR(TryWithLncc());
+  if (!HasAccepted() && !is_stopped_ && TakesStrongBending(affine_.error)) {
     INTRAWARP_RETURN_IF_ERROR(
         TryAnotherDeformation(FfdOptions{.metric = MetricKind::kNmi, .bending_weight = kStrongBending}));
   }
   return Answer();
+}
+
+// LNCC after a search where that may be better, and from the affine part where the search does not lead.
+absl::Status AutomaticRegistration::TryWithLncc() {
+  if (!is_stopped_ && TakesSearch(affine_.error, HasAccepted())) INTRAWARP_RETURN_IF_ERROR(TrySearch());
+  const bool leads = best_->search.has_value();
+  if (leads || is_stopped_) return absl::OkStatus();
+  return TryAnotherDeformation(DeformableStage(MetricKind::kLncc));
 }
 
 // Runs an ffd stage from the affine result and keeps its result where it is the best so far. The best so far and the
@@ -212,7 +236,7 @@ absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
   // One that a budget ended is not compared with one that was accepted.
   const bool is_comparable = best == nullptr || !best->is_accepted || !is_stopped_;
   const bool is_better = best == nullptr || (is_comparable && TakesTheLead(trial, *best, input_.keep_deformation));
-  if (is_better) best_ = Deformed{std::move(stage), options, choice_.deformations.size()};
+  if (is_better) best_ = Deformed{std::move(stage), options, std::nullopt, choice_.deformations.size()};
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
 }
@@ -220,23 +244,62 @@ absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
 // The same with a result already, which remains where the stage has none.
 absl::Status AutomaticRegistration::TryAnotherDeformation(const FfdOptions& options) {
   const absl::Status status = TryDeformation(options);
-  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::IsFailedPrecondition(status) ? AddFailed(options, /*is_searched=*/false) : status;
+}
+
+absl::Status AutomaticRegistration::AddFailed(const FfdOptions& options, bool is_searched) {
   DeformationTrial trial = TrialOf(options);
+  trial.is_searched = is_searched;
   trial.has_result = trial.is_accepted = false;
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
 }
 
+// Tries a search with an ffd stage after it. A failed one leaves the earlier result as it is.
+absl::Status AutomaticRegistration::TrySearch() {
+  const FfdOptions options = StageAfterSearch(MetricKind::kLncc);
+  const absl::Status status = SearchAndDeform(options);
+  return absl::IsFailedPrecondition(status) ? AddFailed(options, /*is_searched=*/true) : status;
+}
+
+// The affine part of such a result is only the map of the start.
+absl::Status AutomaticRegistration::SearchAndDeform(const FfdOptions& options) {
+  const StageOptions search_options = ResolvedStage(SearchOptions{}), ffd_options = ResolvedStage(options);
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult search,
+                             kSearchMethod.run(ctx_, {images_, search_options, 1, search_start_, nullptr, nullptr}));
+  is_stopped_ = search.report.stop_reason == StopReason::kBudget;
+  if (is_stopped_) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(
+      StageResult stage, kFfdMethod.run(ctx_, {images_, ffd_options, 2, search_start_, &search.transform, nullptr}));
+  is_stopped_ = stage.report.stop_reason == StopReason::kBudget;
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe before, Probe(Transform(search_start_)));
+  INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial,
+                             JudgeAgainst(before, PredictError(before), options, stage.transform));
+  trial.is_searched = true;
+  const bool leads = !is_stopped_ && SearchLeads(trial, choice_.deformations[best_->trial]);
+  if (leads) best_ = Deformed{std::move(stage), options, std::move(search.report), choice_.deformations.size()};
+  choice_.deformations.push_back(std::move(trial));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DeformationTrial> AutomaticRegistration::Judge(const FfdOptions& options, const Transform& transform) {
+  return JudgeAgainst(affine_.probe, affine_.error, options, transform);
+}
+
+// `before` and `error` are of the affine part of `transform`.
+absl::StatusOr<DeformationTrial> AutomaticRegistration::JudgeAgainst(const ResidualProbe& before,
+                                                                     const std::optional<ErrorEstimate>& error,
+                                                                     const FfdOptions& options,
+                                                                     const Transform& transform) {
   DeformationTrial trial = TrialOf(options);
-  if (!affine_.error.has_value()) return trial;
+  if (!error.has_value()) return trial;
   INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(transform));
   trial.error = PredictError(probe);
   if (!trial.error.has_value()) return trial;
   const GateImages images{*images_.fixed, *images_.moving, images_.fixed_masks[0].mask, images_.moving_masks[0].mask};
   INTRAWARP_ASSIGN_OR_RETURN(const GateAnswer answer,
-                             JudgeDeformation(ctx_, images, transform, {affine_.probe, *affine_.error},
-                                              {probe, *trial.error}, FitsALine(choice_.intensities)));
+                             JudgeDeformation(ctx_, images, transform, {before, *error}, {probe, *trial.error},
+                                              FitsALine(choice_.intensities)));
   trial.error = answer.error;
   trial.gain = answer.gain();
   trial.deformation_mm = answer.evidence.deformation_mm;
@@ -251,6 +314,11 @@ absl::Status AutomaticRegistration::Answer() {
   DeformationTrial& trial = choice_.deformations[best_->trial];
   trial.is_chosen = true;
   result_.stop_reason = is_stopped_ ? StopReason::kBudget : best_->stage.report.stop_reason;
+  if (best_->search.has_value()) {
+    choice_.stages = {SearchOptions{}};
+    result_.stages = {*std::move(best_->search)};
+    for (AffineTrial& affine : choice_.affine) affine.is_chosen = false;
+  }
   result_.stages.push_back(std::move(best_->stage.report));
   result_.transform = std::move(best_->stage.transform);
   choice_.stages.push_back(best_->options);
@@ -301,7 +369,7 @@ absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx,
 
 std::vector<StageOptions> AutomaticStages() {
   const FfdOptions deformable{.metric = MetricKind::kNmi};
-  return {AffineOptions{.metric = MetricKind::kNmi}, deformable, deformable};
+  return {AffineOptions{.metric = MetricKind::kNmi}, SearchOptions{}, deformable, StageAfterSearch(MetricKind::kNmi)};
 }
 
 std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed) {
@@ -314,6 +382,10 @@ std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed)
     pipelines.push_back(stages);
     pipelines.back().push_back(DeformableStage(metric));
   }
+  if (fixed.is_2d()) return pipelines;
+  stages.push_back(SearchOptions{});
+  stages.push_back(StageAfterSearch(MetricKind::kLncc));
+  pipelines.push_back(std::move(stages));
   return pipelines;
 }
 

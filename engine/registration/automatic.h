@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registration that chooses: an affine and an ffd stage at their default resolution, whose metrics and weight
-// follow from the images. Only these are chosen, so that the size of the result and the workspace are known before.
+// The registration that chooses: an affine and an ffd stage, or a search and an ffd stage, whose metrics, weight and
+// grid follow from the images. Of each there are few, so that the most that result and workspace take is known before.
 //
 // - The start is searched once, with NGF (starts.h), unless one is given.
 // - The affine stage runs with every metric of kAffineTrials (in 2-D of kPlaneTrials) from that start. The residual
@@ -9,13 +9,16 @@
 //   kOneMapNodes of it, in the mean over the blocks of the probe, are estimates of one map, whose errors differ with
 //   their metrics: their mean is the affine part, unless the probe finds it clearly worse.
 // - The deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight line
-//   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again.
+//   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again. Where the affine result
+//   does not agree yet (TakesSearch), LNCC follows a discrete search (search.h) from the start, on a finer grid
+//   (kSearchedSpacingVox): tissue that slides along other tissue is further from the affine map of the whole body than
+//   from the start. Its result leads by SearchLeads; otherwise LNCC runs from the affine part.
 // - The deformation gate (JudgeDeformation, deformation_gate.h) judges each deformation, and knows whether a straight
 //   line fits the intensities (kMostLackOfFit). Where the affine result does not agree yet (kAgreedAlready), NMI with
 //   kStrongBending follows on rejected deformations. Without an accepted one the answer is the affine part, or, with
 //   keep_deformation, the one that is ahead.
-// - LNCC and strong bending are optional: where such a trial has no result (FAILED_PRECONDITION), the earlier one
-// stays.
+// - Search, LNCC and strong bending are optional: where such a trial has no result (FAILED_PRECONDITION), the earlier
+//   one stays.
 // - A budget that ends a trial, whichever it is, leaves trials untried: the answer's stop_reason is kBudget.
 //
 // automatic_rules.h has the rules as functions, docs/evidence/accuracy.md the figures that they come from.

@@ -67,6 +67,16 @@ bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, b
   return last_stays || IsAhead(trial.error, best.error);
 }
 
+bool TakesSearch(const std::optional<ErrorEstimate>& affine, bool has_accepted) {
+  return has_accepted && affine.has_value() && affine->agreement < kAgreedAlready;
+}
+
+bool SearchLeads(const DeformationTrial& searched, const DeformationTrial& best) {
+  if (!searched.is_accepted || !searched.error.has_value() || !best.error.has_value()) return false;
+  const bool is_ahead = searched.error->expected_mm < kFarSmaller * best.error->expected_mm;
+  return is_ahead && searched.gain.value_or(0) >= best.gain.value_or(0);
+}
+
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine) {
   return affine.has_value() && affine->agreement < kAgreedAlready;
 }

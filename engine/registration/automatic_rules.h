@@ -26,6 +26,10 @@ inline constexpr double kLeastLinearity = 0.93;
 // IntensityRelation.lack_of_fit.
 inline constexpr double kMostLackOfFit = 0.25;
 inline constexpr double kStrongBending = 20;
+// The ffd stage after a search has these (FfdOptions).
+inline constexpr double kSearchedSpacingVox = 3, kSearchedBending = 0.4;
+// The result after a search is ahead where its expected error is below this part of the other's.
+inline constexpr double kFarSmaller = 0.86;
 
 // For a fixed image on this grid: the metrics of the affine trials and of those deformable ones that intensities allow,
 // in their order, and that of the search of a start. NGF is none of them where an axis of two voxels has no gradients.
@@ -55,6 +59,14 @@ bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, b
 
 // True when NMI with kStrongBending (and kAgreedAlready) is tried after rejected deformations.
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine);
+
+// True when LNCC follows a discrete search first: the affine result does not agree yet (kAgreedAlready), and the first
+// deformation was accepted. Where it was rejected, the images may have nothing in common, and a search joins them.
+bool TakesSearch(const std::optional<ErrorEstimate>& affine, bool has_accepted);
+// True when a result after a search takes the place of the best so far, which was accepted: it is accepted, too, its
+// expected error is below kFarSmaller of the other, and its deformation gains as large a part of its way. A longer way
+// that gains less is due to noise.
+bool SearchLeads(const DeformationTrial& searched, const DeformationTrial& best);
 
 }  // namespace intrawarp
 

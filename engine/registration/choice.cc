@@ -24,6 +24,10 @@ std::string DescribeAffine(const Choice& choice) {
       others.push_back(trial.has_result ? absl::StrCat(name, ": ", error) : absl::StrCat(name, ": no result"));
     }
   }
+  if (chosen.empty()) {
+    return absl::StrCat("The deformation goes on from the start, and no affine stage: ", absl::StrJoin(others, "; "),
+                        ".");
+  }
   std::string text =
       absl::StrCat(chosen.size() > 1 ? "The affine part is the mean of those of " : "The affine stage uses ",
                    absl::StrJoin(chosen, " and "));
@@ -49,8 +53,8 @@ std::string DescribeReason(const Choice& choice) {
 }
 
 std::string DescribeDeformation(const DeformationTrial& trial) {
-  const std::string name =
-      absl::StrFormat("The deformation of %s with bending weight %g", MetricName(trial.metric), trial.bending_weight);
+  const std::string name = absl::StrFormat("The deformation of %s with bending weight %g%s", MetricName(trial.metric),
+                                           trial.bending_weight, trial.is_searched ? " after a search" : "");
   if (!trial.has_result) return absl::StrCat(name, " has no result.");
   if (!trial.gain.has_value()) return absl::StrCat(name, " could not be judged.");
   if (trial.contradicts) {

@@ -80,10 +80,10 @@ struct RegistrationResult {
 bool IsSliceToVolume(const RegistrationInput& input);
 std::vector<StageOptions> AutomaticSliceStages();
 
-// An automatic registration as stages: an affine one and two of ffd, of whose results the better remains, with metrics
-// that every input allows. They give the form and the size of its result.
+// An automatic registration as stages: an affine one, a search and two of ffd, of whose results the better remains,
+// with metrics that every input allows. The last gives the form and the largest size of its result.
 std::vector<StageOptions> AutomaticStages();
-// Pipelines that together run all metrics that an automatic registration may try on such a fixed image: the affine ones
+// Pipelines that together run all that an automatic registration may try on such a fixed image: the affine metrics
 // (after a rigid one with the metric of the search of a start, where that is another), and one deformation each. They
 // are valid wherever AutomaticStages() are, and RegistrationWorkspaceBytes suffices for them.
 std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed);

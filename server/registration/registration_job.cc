@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -75,11 +76,14 @@ int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
 
 int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed,
                                 bool find_missing_tissue) {
-  int64_t before = 0, most = 0;
+  // The result of a search stays beside the next two, which AutomaticStages() needs.
+  int64_t searched = 0, before = 0, most = 0;
   for (const StageOptions& stage : stages) {
     const int64_t result = StageResultBytes(stage, fixed);
-    most = std::max(most, before + result);
-    before = result;
+    const bool is_search = std::holds_alternative<SearchOptions>(stage);
+    most = std::max(most, searched + before + result);
+    searched = is_search ? result : searched;
+    before = is_search ? 0 : result;
   }
   if (find_missing_tissue) most = std::max(most, StageResultBytes(SearchOptions{}, fixed));
   return most;

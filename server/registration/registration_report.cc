@@ -267,6 +267,7 @@ v1::DeformationTrial ToProto(const DeformationTrial& from) {
   to.set_contradicts(from.contradicts);
   to.set_accepted(from.is_accepted);
   to.set_chosen(from.is_chosen);
+  to.set_searched(from.is_searched);
   return to;
 }
 

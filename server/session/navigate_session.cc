@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kKeptTransforms = 16;
 constexpr double kUnknownLoad = 0.1;
-// How long a server that stops waits for a session's newest transform.
 
 v1::SessionState ToProto(NavigateSession::State state) {
   switch (state) {

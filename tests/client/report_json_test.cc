@@ -74,6 +74,7 @@ v1::Report Filled() {
             deformation_mm: 4
             contradicts: true
             chosen: true
+            searched: true
           }
         }
         latency {
@@ -301,7 +302,8 @@ TEST(ReportJsonTest, Golden) {
         "deformation_mm": 4.0,
         "contradicts": true,
         "accepted": false,
-        "chosen": true
+        "chosen": true,
+        "searched": true
       }
     ]
   },

@@ -104,6 +104,29 @@ TEST(AutomaticRulesTest, TheBestDeformationLeads) {
   EXPECT_FALSE(TakesTheLead(trial(2, false), trial(1, false), true));
 }
 
+TEST(AutomaticRulesTest, ASearchFollowsWhereTheAffineResultDoesNotAgreeAndADeformationWasAccepted) {
+  EXPECT_TRUE(TakesSearch(Estimate(1, 0.89), true));
+  EXPECT_FALSE(TakesSearch(Estimate(1, 0.91), true));
+  EXPECT_FALSE(TakesSearch(Estimate(1, 0.89), false));
+  EXPECT_FALSE(TakesSearch(std::nullopt, true));
+}
+
+TEST(AutomaticRulesTest, ASearchLeadsWhereItIsFarAheadAndGainsAsMuchOfItsWay) {
+  const auto trial = [](double expected_mm, double gain, bool is_accepted = true) {
+    DeformationTrial made;
+    made.error = Estimate(expected_mm);
+    made.gain = gain;
+    made.is_accepted = is_accepted;
+    return made;
+  };
+  EXPECT_TRUE(SearchLeads(trial(1.4, 1.2), trial(2, 1.2)));
+  EXPECT_FALSE(SearchLeads(trial(1.8, 1.3), trial(2, 1.2)));
+  EXPECT_FALSE(SearchLeads(trial(1, 1.1), trial(2, 1.2)));
+  EXPECT_FALSE(SearchLeads(trial(1, 1.3, false), trial(2, 1.2)));
+  // Nobody judged it.
+  EXPECT_FALSE(SearchLeads(DeformationTrial(), trial(2, 1.2)));
+}
+
 TEST(AutomaticRulesTest, StrongBendingFollowsWhereTheAffineResultDoesNotAgree) {
   EXPECT_TRUE(TakesStrongBending(Estimate(1, 0.89)));
   EXPECT_FALSE(TakesStrongBending(Estimate(1, 0.91)));

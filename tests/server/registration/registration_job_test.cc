@@ -92,6 +92,10 @@ TEST_P(RegistrationJobTest, AClaimHoldsTwoTransformsAtTheEndOfAStage) {
   EXPECT_GT(grid, 0);
   EXPECT_EQ(RegistrationMemoryBytes(Input({AffineOptions(), FfdOptions()})), grid);
   EXPECT_EQ(RegistrationMemoryBytes(Input({FfdOptions(), LogDemonsOptions()})), grid + field);
+  // An automatic registration holds its best deformation, the result of a search, and the one after the search.
+  const int64_t search = RegistrationMemoryBytes(Input({SearchOptions()}));
+  EXPECT_GT(search, 0);
+  EXPECT_EQ(RegistrationMemoryBytes(Input({SearchOptions(), FfdOptions(), FfdOptions()})), search + 2 * grid);
 }
 
 TEST_P(RegistrationJobTest, AFieldAddsItsRingToTheClaim) {

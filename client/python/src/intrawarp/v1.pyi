@@ -754,7 +754,8 @@ class DeformationTrial(Message):
     contradicts: bool
     accepted: bool
     chosen: bool
-    def __init__(self, *, metric: Optional[int] = ..., bending_weight: Optional[float] = ..., error: Optional[ErrorEstimate] = ..., gain: Optional[float] = ..., deformation_mm: Optional[float] = ..., contradicts: Optional[bool] = ..., accepted: Optional[bool] = ..., chosen: Optional[bool] = ...) -> None: ...
+    searched: bool
+    def __init__(self, *, metric: Optional[int] = ..., bending_weight: Optional[float] = ..., error: Optional[ErrorEstimate] = ..., gain: Optional[float] = ..., deformation_mm: Optional[float] = ..., contradicts: Optional[bool] = ..., accepted: Optional[bool] = ..., chosen: Optional[bool] = ..., searched: Optional[bool] = ...) -> None: ...
 
 class Choice(Message):
     text: str
