@@ -319,17 +319,26 @@ class OwnershipTest : public AccessTest {
     ASSERT_TRUE(begun.ok()) << begun.status();
     if (begun->work != nullptr) begun->work->Done({});
   }
+  // Begins again where it is refused: the place of the upload before may go some moments after its answer.
   void BeginUpload(const std::shared_ptr<grpc::Channel>& channel, const std::string& upload_id) {
-    UploadCall call(*v1::BulkService::NewStub(channel));
     const UploadData data = VolumeData("", 3, upload_id);
-    call.SendHeader(data.header);
-    call.SendChunk(0, data.bytes.substr(0, 1));
-    for (int i = 0; i < 6000; ++i) {
+    for (int attempt = 0; attempt < 30; ++attempt) {
+      UploadCall call(*v1::BulkService::NewStub(channel));
+      call.SendHeader(data.header);
+      call.SendChunk(0, data.bytes.substr(0, 1));
+      const bool is_begun = WaitForFirstByte(upload_id);
+      call.Cancel();
+      if (is_begun) return;
+    }
+    ADD_FAILURE() << "no upload was begun";
+  }
+  bool WaitForFirstByte(const std::string& upload_id) {
+    for (int i = 0; i < 200; ++i) {
       const auto progress = server_->context().uploads.Progress(upload_id, "own");
-      if (progress.ok() && progress->received == 1) break;
+      if (progress.ok() && progress->received == 1) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    call.Cancel();
+    return false;
   }
 
   static std::vector<std::string> Names(const std::shared_ptr<grpc::Channel>& channel) {
