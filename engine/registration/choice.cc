@@ -25,8 +25,8 @@ std::string DescribeAffine(const Choice& choice) {
     }
   }
   if (chosen.empty()) {
-    return absl::StrCat("The deformation goes on from the start, and no affine stage: ", absl::StrJoin(others, "; "),
-                        ".");
+    return absl::StrCat("The deformation begins at the start of the registration instead of an affine stage (",
+                        absl::StrJoin(others, "; "), ").");
   }
   std::string text =
       absl::StrCat(chosen.size() > 1 ? "The affine part is the mean of those of " : "The affine stage uses ",

@@ -33,7 +33,8 @@ struct AffineTrial {
   // had no result.
   std::optional<ErrorEstimate> error;
   bool has_result = false;
-  bool is_chosen = false;  // Its result, or the mean of those of several, is the affine part.
+  // Its result, or the mean of several results, is the affine part; false for every trial after a search.
+  bool is_chosen = false;
 };
 
 // A deformable stage that was tried.

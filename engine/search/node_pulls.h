@@ -51,7 +51,7 @@ struct NodePull {
   }
 };
 
-// One a node, by node.
+// One for each node that is pulled, in the order of the nodes.
 using NodePulls = std::vector<NodePull>;
 
 // For labels within `reach` nodes (discrete_search.h); at most kMaxLandmarks landmarks (landmark.h).
