@@ -39,14 +39,23 @@ AffineMap NormalizedToIndex(const Geometry& fixed) {
   return a;
 }
 
-absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums) {
+absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObjective& objective,
+                                      absl::Span<const AffineMap> maps, NormalEquations* sums) {
+  if (maps.size() > kMaxAffineMaps) {
+    return absl::InvalidArgumentError(absl::StrCat("maps: ", maps.size(), ", at most ", kMaxAffineMaps, " at once"));
+  }
   if (objective.nmi_bins < 4 || objective.nmi_bins > kNmiBins) {
     return absl::InvalidArgumentError(absl::StrCat("nmi_bins: ", objective.nmi_bins, " is not in [4, ", kNmiBins, "]"));
   }
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));
-  return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjective, objective, w, sums);
+  if (maps.empty()) return absl::OkStatus();
+  return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjectives, objective, maps, sums);
+}
+
+absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums) {
+  return EvaluateAffineObjectives(ctx, objective, absl::MakeConstSpan(&w, 1), sums);
 }
 
 int64_t AffineObjectiveWorkspaceBytes(MetricKind metric, Int3 fixed) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launches of the affine objective (affine_objective.h) on CUDA. The last one sums value, gradient and Hessian:
-// every block sums its samples, the last block of a group sums the group, the last of all sums the groups and calls
-// `finish` with the result, so that an optimiser can take its step in the same launch. The order of summation depends
-// on the image's size alone.
+// every block sums its samples, the last block of a group sums the group, the last block of a map sums the groups and
+// calls `finish` with the result, so that an optimiser can take its step in the same launch. The order of summation
+// depends on the image's size only. SSD and NGF evaluate several maps in one launch (blockIdx.y is the map), which
+// fills the device where a level is small; each map's sums have the bits that it would have by itself.
 //
 // Traffic of SSD and NGF: each fixed and moving voxel is read once (8 bytes a fixed voxel); nothing is written per
 // voxel. SSD is bound by instruction issue, NGF by it twice over. NMI reads both twice; LNCC writes and reads the
@@ -66,12 +67,13 @@ inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective
   args->moving_eta2 = static_cast<float>(objective.moving_edge * objective.moving_edge);
   INTRAWARP_ASSIGN_OR_RETURN(args->block_sums, ctx.arena().Allocate<double>(kObjectiveSums * kMaxObjectiveBlocks));
   INTRAWARP_ASSIGN_OR_RETURN(args->group_sums, ctx.arena().Allocate<double>(kObjectiveSums * kMaxObjectiveGroups));
-  INTRAWARP_ASSIGN_OR_RETURN(args->tickets, ctx.arena().Allocate<unsigned>(kMaxObjectiveGroups + 1));
+  constexpr int kTickets = kMaxObjectiveGroups + kMaxMapsAtOnce;
+  INTRAWARP_ASSIGN_OR_RETURN(args->tickets, ctx.arena().Allocate<unsigned>(kTickets));
   INTRAWARP_ASSIGN_OR_RETURN(args->value, ctx.arena().Allocate<MetricValue>(1));
   INTRAWARP_ASSIGN_OR_RETURN(args->skip, ctx.arena().Allocate<int>(1));
   if (objective.metric == MetricKind::kNmi) INTRAWARP_RETURN_IF_ERROR(SetUpNmi(ctx, objective, args));
   if (objective.metric == MetricKind::kLncc) INTRAWARP_RETURN_IF_ERROR(SetUpLncc(ctx, objective, args));
-  return ctx.device().Fill(args->tickets, 0, sizeof(unsigned) * (kMaxObjectiveGroups + 1), ctx.stream());
+  return ctx.device().Fill(args->tickets, 0, sizeof(unsigned) * kTickets, ctx.stream());
 }
 
 inline int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
@@ -87,16 +89,29 @@ inline void SetPieces(ObjectiveArgs* args) {
 
 inline bool IsMasked(const ObjectiveArgs& args) { return args.fixed_mask != nullptr || args.moving_mask != nullptr; }
 
-template <class Term, typename Finish>
-absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish) {
-  const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kMomentWarps);
-  if (IsMasked(args)) {
-    AffineMomentKernel<Term, true><<<blocks, kMomentThreads, 0, CudaStream(ctx)>>>(args, finish);
-  } else {
-    AffineMomentKernel<Term, false><<<blocks, kMomentThreads, 0, CudaStream(ctx)>>>(args, finish);
+// Calls launch(grid, finish of the grid's first map) for all `maps`, `blocks` blocks a map, as many maps at once as the
+// workspace has room for.
+template <typename Finish, typename Launch>
+absl::Status LaunchForMaps(int blocks, int maps, const Finish& finish, const Launch& launch) {
+  const int at_once = std::clamp(kMaxObjectiveBlocks / blocks, 1, kMaxMapsAtOnce);
+  for (int first = 0; first < maps; first += at_once) {
+    launch(dim3(blocks, std::min(at_once, maps - first)), finish.From(first));
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   }
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
+}
+
+template <class Term, typename Finish>
+absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish, int maps) {
+  const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kMomentWarps);
+  const cudaStream_t stream = CudaStream(ctx);
+  return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
+    if (IsMasked(args)) {
+      AffineMomentKernel<Term, true><<<grid, kMomentThreads, 0, stream>>>(args, at);
+    } else {
+      AffineMomentKernel<Term, false><<<grid, kMomentThreads, 0, stream>>>(args, at);
+    }
+  });
 }
 
 template <typename Finish>
@@ -114,7 +129,7 @@ absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const 
                     args.nmi_derivative, args.nmi_curvature, nullptr};
   NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return LaunchMoments<NmiTerm>(ctx, args, finish);
+  return LaunchMoments<NmiTerm>(ctx, args, finish, 1);
 }
 
 template <typename Finish>
@@ -129,11 +144,11 @@ absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, MakeLnccTask(objective, args.warped, args.voxel_curvature),
                                                     args.skip, args.voxel_derivative, args.value));
-  return LaunchMoments<StoredTerm>(ctx, args, finish);
+  return LaunchMoments<StoredTerm>(ctx, args, finish, 1);
 }
 
 template <typename Finish>
-absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish& finish) {
+absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish& finish, int maps) {
   const Int3 n = args.fixed_size;
   const bool is_3d = n.z > 1 || args.moving_size.z > 1, masked = IsMasked(args);
   const cudaStream_t stream = CudaStream(ctx);
@@ -146,29 +161,34 @@ absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish&
   args.pieces = tiles * CeilDivide(n.z, args.run);
   args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
   const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
-  if (is_3d && masked) {
-    AffineNgfKernel<3, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-  } else if (is_3d) {
-    AffineNgfKernel<3, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-  } else if (masked) {
-    AffineNgfKernel<2, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-  } else {
-    AffineNgfKernel<2, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-  }
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
+    if (is_3d && masked) {
+      AffineNgfKernel<3, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
+    } else if (is_3d) {
+      AffineNgfKernel<3, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
+    } else if (masked) {
+      AffineNgfKernel<2, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
+    } else {
+      AffineNgfKernel<2, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
+    }
+  });
 }
 
-// Enqueues one evaluation. Finish, on the device: Done() skips it, Position() is W, and operator()(sums) is called by
-// every thread of the last block, with the sums in shared memory.
+// Enqueues one evaluation of each of `maps` maps. Finish, on the device, for the map blockIdx.y: Done() skips it,
+// Position() is W, and operator()(sums) is called by every thread of the last block, with the sums in shared memory. On
+// the host, From(first) is the finish whose map 0 is this one's map `first`.
 template <typename Finish>
 absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs args,
-                                   const Finish& finish) {
-  if (objective.metric == MetricKind::kNgf) return LaunchNgf(ctx, args, finish);
+                                   const Finish& finish, int maps) {
+  if (objective.metric == MetricKind::kNgf) return LaunchNgf(ctx, args, finish, maps);
   SetPieces(&args);
-  if (objective.metric == MetricKind::kNmi) return LaunchNmi(ctx, args, finish);
-  if (objective.metric == MetricKind::kLncc) return LaunchLncc(ctx, objective, args, finish);
-  return LaunchMoments<SsdTerm>(ctx, args, finish);
+  if (objective.metric == MetricKind::kSsd) return LaunchMoments<SsdTerm>(ctx, args, finish, maps);
+  for (int map = 0; map < maps; ++map) {
+    const Finish at = finish.From(map);
+    INTRAWARP_RETURN_IF_ERROR(objective.metric == MetricKind::kNmi ? LaunchNmi(ctx, args, at)
+                                                                   : LaunchLncc(ctx, objective, args, at));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace intrawarp::cuda

@@ -34,6 +34,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
@@ -86,20 +87,28 @@ struct AffineObjective {
 AffineMap IndexToNormalized(const Geometry& fixed);
 AffineMap NormalizedToIndex(const Geometry& fixed);
 
-// The sums at W, on the context's device; waits for the stream. INVALID_ARGUMENT when a mask is not as large as its
-// image, or a parameter is out of range. Workspace: AffineObjectiveWorkspaceBytes.
+// The sums at each W of `maps` into the same place of `sums`, on the context's device; waits for the stream. A map's
+// sums are the same bits whatever the other maps are. On CUDA, SSD and NGF evaluate the maps side by side.
+// INVALID_ARGUMENT when there are more than kMaxAffineMaps, a mask is not as large as its image, or a parameter is out
+// of range. Workspace: AffineObjectiveWorkspaceBytes.
+absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObjective& objective,
+                                      absl::Span<const AffineMap> maps, NormalEquations* sums);
+inline constexpr int kMaxAffineMaps = 64;
+
+// The same at one W.
 absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
                                      NormalEquations* sums);
 
-// Device memory that one evaluation takes from the arena, for fixed images of at most `fixed` voxels.
+// Device memory that one call takes from the arena, for fixed images of at most `fixed` voxels.
 int64_t AffineObjectiveWorkspaceBytes(MetricKind metric, Int3 fixed);
 // The part of it that every metric takes.
 inline constexpr int64_t kAffineSumsBytes = int64_t{2} << 20;
 
 // The CPU is bit-identical for any number of cores.
-INTRAWARP_DECLARE_ON_DEVICES(absl::Status EvaluateAffineObjective(const ExecContext& ctx,
-                                                                  const AffineObjective& objective, const AffineMap& w,
-                                                                  NormalEquations* sums);)
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status EvaluateAffineObjectives(const ExecContext& ctx,
+                                                                   const AffineObjective& objective,
+                                                                   absl::Span<const AffineMap> maps,
+                                                                   NormalEquations* sums);)
 
 }  // namespace intrawarp
 

@@ -196,14 +196,18 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, Normal
 
 }  // namespace
 
-absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums) {
-  const AffinePlan plan(objective, w);
-  if (objective.metric == MetricKind::kLncc) return EvaluateLncc(ctx, plan, sums);
-  if (objective.metric == MetricKind::kNmi) {
-    EvaluateNmi(plan, sums);
-  } else {
-    *sums = SumBricks(plan, {});
+absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObjective& objective,
+                                      absl::Span<const AffineMap> maps, NormalEquations* sums) {
+  for (const AffineMap& w : maps) {
+    const AffinePlan plan(objective, w);
+    if (objective.metric == MetricKind::kLncc) {
+      INTRAWARP_RETURN_IF_ERROR(EvaluateLncc(ctx, plan, sums));
+    } else if (objective.metric == MetricKind::kNmi) {
+      EvaluateNmi(plan, sums);
+    } else {
+      *sums = SumBricks(plan, {});
+    }
+    ++sums;
   }
   return absl::OkStatus();
 }

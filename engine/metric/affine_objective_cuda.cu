@@ -4,31 +4,32 @@
 namespace intrawarp::cuda {
 namespace {
 
-// Evaluates at a given W and stores the sums.
+// Evaluates at given maps and stores the sums.
 struct StoreSums {
   const AffineMap* w;
   NormalEquations* out;
+  StoreSums From(int first) const { return {w + first, out + first}; }
   __device__ bool Done() const { return false; }
-  __device__ const AffineMap& Position() const { return *w; }
+  __device__ const AffineMap& Position() const { return w[blockIdx.y]; }
   __device__ void operator()(const NormalEquations& sums) const {
-    if (threadIdx.x == 0) *out = sums;
+    if (threadIdx.x == 0) out[blockIdx.y] = sums;
   }
 };
 
 }  // namespace
 
-absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums) {
+absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObjective& objective,
+                                      absl::Span<const AffineMap> maps, NormalEquations* sums) {
   ArenaScope scope(ctx.arena());
   ObjectiveArgs args;
   INTRAWARP_RETURN_IF_ERROR(SetUpObjective(ctx, objective, &args));
   StoreSums store;
-  INTRAWARP_ASSIGN_OR_RETURN(AffineMap * position, ctx.arena().Allocate<AffineMap>(1));
-  INTRAWARP_ASSIGN_OR_RETURN(store.out, ctx.arena().Allocate<NormalEquations>(1));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(position, &w, sizeof(w), ctx.stream()));
-  store.w = position;
-  INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, store));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(sums, store.out, sizeof(*sums), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(AffineMap * positions, ctx.arena().Allocate<AffineMap>(maps.size()));
+  INTRAWARP_ASSIGN_OR_RETURN(store.out, ctx.arena().Allocate<NormalEquations>(maps.size()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(positions, maps.data(), sizeof(AffineMap) * maps.size(), ctx.stream()));
+  store.w = positions;
+  INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, store, static_cast<int>(maps.size())));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(sums, store.out, sizeof(*sums) * maps.size(), ctx.stream()));
   return ctx.device().Synchronize(ctx.stream());
 }
 

@@ -17,8 +17,11 @@ namespace intrawarp::cuda {
 inline constexpr int kObjectiveSums = 96;
 inline constexpr int kMaxObjectiveBlocks = 2048;
 inline constexpr int kObjectiveGroup = 32;
-inline constexpr int kMaxObjectiveGroups = kMaxObjectiveBlocks / kObjectiveGroup;
-// SetUpObjective's part of the workspace but for images; the rest is for NMI's tables, a position and a result.
+// Maps that one launch evaluates side by side; together they have at most kMaxObjectiveBlocks blocks.
+inline constexpr int kMaxMapsAtOnce = 64;
+// The last group of each map can be smaller than the others.
+inline constexpr int kMaxObjectiveGroups = kMaxObjectiveBlocks / kObjectiveGroup + kMaxMapsAtOnce;
+// SetUpObjective's part of the workspace but for images; the rest is for NMI's tables, positions and results.
 static_assert(sizeof(double) * kObjectiveSums * (kMaxObjectiveBlocks + kMaxObjectiveGroups) + (128 << 10) <=
               kAffineSumsBytes);
 
@@ -46,8 +49,8 @@ struct ObjectiveArgs {
   int run;
   int pieces;
   int pieces_per_worker;
-  // Workspace: kMaxObjectiveBlocks and kMaxObjectiveGroups rows of kObjectiveSums, and tickets that are 0 between
-  // launches.
+  // Workspace: kMaxObjectiveBlocks and kMaxObjectiveGroups rows of kObjectiveSums, and tickets (one a group and one a
+  // map) that are 0 between launches.
   double* block_sums;
   double* group_sums;
   unsigned* tickets;
@@ -126,25 +129,28 @@ __device__ inline bool IsLast(unsigned* ticket, unsigned count, bool& shared) {
   return last;
 }
 
-// From the block's sums (warp_sums, one row a warp) to the total of all blocks. True in the last block alone, where
-// total[] then holds it.
+// From the block's sums (warp_sums, one row a warp) to the total of all blocks of its map. True only in the last block
+// of the map, where total[] then holds it.
 __device__ inline bool ReduceBlocks(const ObjectiveArgs& args, double (*warp_sums)[kObjectiveSums], double* total) {
   __shared__ bool last;
   __syncthreads();
+  const int groups = (gridDim.x + kObjectiveGroup - 1) / kObjectiveGroup;
+  double* block_sums = args.block_sums + blockIdx.y * gridDim.x * kObjectiveSums;
+  double* group_sums = args.group_sums + blockIdx.y * groups * kObjectiveSums;
+  unsigned* tickets = args.tickets + blockIdx.y * (groups + 1);
   if (threadIdx.x < kObjectiveSums) {
     double sum = 0;
     for (int w = 0; w < blockDim.x / 32; ++w) sum += warp_sums[w][threadIdx.x];
-    args.block_sums[blockIdx.x * kObjectiveSums + threadIdx.x] = sum;
+    block_sums[blockIdx.x * kObjectiveSums + threadIdx.x] = sum;
   }
-  const int group = blockIdx.x / kObjectiveGroup, groups = (gridDim.x + kObjectiveGroup - 1) / kObjectiveGroup;
-  const int first = group * kObjectiveGroup;
+  const int group = blockIdx.x / kObjectiveGroup, first = group * kObjectiveGroup;
   const int members = min(kObjectiveGroup, static_cast<int>(gridDim.x) - first);
-  if (!IsLast(args.tickets + 1 + group, members, last)) return false;
-  SumRows(args.block_sums + first * kObjectiveSums, members, warp_sums, total);
+  if (!IsLast(tickets + 1 + group, members, last)) return false;
+  SumRows(block_sums + first * kObjectiveSums, members, warp_sums, total);
   if (groups == 1) return true;
-  if (threadIdx.x < kObjectiveSums) args.group_sums[group * kObjectiveSums + threadIdx.x] = total[threadIdx.x];
-  if (!IsLast(args.tickets, groups, last)) return false;
-  SumRows(args.group_sums, groups, warp_sums, total);
+  if (threadIdx.x < kObjectiveSums) group_sums[group * kObjectiveSums + threadIdx.x] = total[threadIdx.x];
+  if (!IsLast(tickets, groups, last)) return false;
+  SumRows(group_sums, groups, warp_sums, total);
   return true;
 }
 

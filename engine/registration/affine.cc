@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -170,25 +171,46 @@ struct LevelRun {
   Decision decision = Decision::kContinue;
 };
 
-absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const AffineMap& transform,
-                                  Progress progress) {
-  LevelRun run;
-  run.state.problem = level.problem;
-  run.state.trial = run.state.current = ToIndexSpace(level, transform);
+GaussNewtonState StateAt(const Level& level, const AffineMap& transform) {
+  GaussNewtonState state;
+  state.problem = level.problem;
+  state.trial = state.current = ToIndexSpace(level, transform);
+  return state;
+}
+
+// Carries all states of one level to their ends.
+absl::StatusOr<Decision> RunAll(const ExecContext& ctx, const Level& level, Progress progress,
+                                std::vector<GaussNewtonState>* states) {
   const int batch = EvaluationsAtOnce(ctx, level.objective.fixed.geometry);
-  while (run.state.status == GaussNewtonStatus::kRunning) {
-    progress.iteration = run.state.iterations;
-    progress.value = ReportedValue(level, run.state.value);
-    run.decision = ctx.Checkpoint(progress);
-    if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
-    if (run.decision == Decision::kStop) break;
-    INTRAWARP_RETURN_IF_ERROR(RunGaussNewton(ctx, level.objective, batch, &run.state));
+  const auto running = [](const GaussNewtonState& state) { return state.status == GaussNewtonStatus::kRunning; };
+  for (;;) {
+    std::vector<GaussNewtonState> moving;
+    std::copy_if(states->begin(), states->end(), std::back_inserter(moving), running);
+    if (moving.empty()) return Decision::kContinue;
+    progress.iteration = moving.front().iterations;
+    progress.value = ReportedValue(level, moving.front().value);
+    const Decision decision = ctx.Checkpoint(progress);
+    if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (decision == Decision::kStop) return decision;
+    INTRAWARP_RETURN_IF_ERROR(RunGaussNewton(ctx, level.objective, batch, absl::MakeSpan(moving)));
+    auto moved = moving.begin();
+    for (GaussNewtonState& state : *states) {
+      if (running(state)) state = *moved++;
+    }
   }
-  return run;
 }
 
 SampledValue ValueOf(const GaussNewtonState& state) {
   return {state.started ? std::optional<double>(state.value) : std::nullopt, static_cast<double>(state.samples)};
+}
+
+// The value of an objective whose sums at `w` are known.
+SampledValue ValueOf(const GaussNewtonProblem& problem, const AffineMap& w, const NormalEquations& sums) {
+  SampledValue result{std::nullopt, sums.samples};
+  if (sums.samples < problem.min_samples || !(sums.weight > 0)) return result;
+  const double value = gauss_newton_internal::ValueAt(problem, w, sums);
+  if (std::isfinite(value)) result.value = value;
+  return result;
 }
 
 StopReason ToStopReason(GaussNewtonStatus status) {
@@ -231,18 +253,18 @@ int CoarsestLevel(const RegistrationImages& images, std::optional<int> levels_at
   return levels_at_most.has_value() ? std::min(coarsest, *levels_at_most - 1) : coarsest;
 }
 
-// The best of the runs from all places, up to the first that a checkpoint stops.
-absl::StatusOr<LevelRun> RunFromAll(const ExecContext& ctx, const Level& level, const std::vector<AffineMap>& places,
+// The best of the runs from all places.
+absl::StatusOr<LevelRun> RunFromAll(const ExecContext& ctx, const Level& level, absl::Span<const AffineMap> places,
                                     const Progress& progress) {
-  std::optional<LevelRun> best;
-  for (const AffineMap& place : places) {
-    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, place, progress));
-    if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->state))) best = run;
-    if (run.decision != Decision::kStop) continue;
-    best->decision = Decision::kStop;
-    break;
+  std::vector<GaussNewtonState> states;
+  for (const AffineMap& place : places) states.push_back(StateAt(level, place));
+  LevelRun best;
+  INTRAWARP_ASSIGN_OR_RETURN(best.decision, RunAll(ctx, level, progress, &states));
+  best.state = states.front();
+  for (const GaussNewtonState& state : states) {
+    if (IsBetter(ValueOf(state), ValueOf(best.state))) best.state = state;
   }
-  return *std::move(best);
+  return best;
 }
 
 // Whether an affine stage should follow a rigid run along this level as well: the joint histogram of so few samples can
@@ -269,7 +291,7 @@ absl::Status FollowRigid(const ExecContext& ctx, const Settings& settings, Level
     return absl::OkStatus();
   }
   level.problem.rigid = true;
-  INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, *places->rigid, progress));
+  INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunFromAll(ctx, level, {*places->rigid}, progress));
   if (run.state.started) places->rigid = ToPhysicalSpace(level, run.state.current);
   return absl::OkStatus();
 }
@@ -338,7 +360,7 @@ StageOptions ResolvedStage(const StageOptions& stage, const Geometry&) {
 
 int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage&, const StageOptions& stage) {
   return AffineObjectiveWorkspaceBytes(MetricOf(stage), fixed.geometry().size) +
-         Arena::Rounded(sizeof(GaussNewtonState));
+         Arena::Rounded(kMaxAffineMaps * sizeof(GaussNewtonState));
 }
 
 int64_t ResultBytes(const Geometry&, const StageOptions&) { return 0; }
@@ -371,25 +393,31 @@ constinit const Method kAffineMethod = {.name = "affine",
 
 int CoarsestAffineLevel(const RegistrationImages& images) { return CoarsestLevel(images, std::nullopt); }
 
-absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& at, const AffineMap& map) {
+absl::StatusOr<std::vector<SampledValue>> AffineValues(const ExecContext& ctx, const AffineLevel& at,
+                                                       absl::Span<const AffineMap> maps) {
   const Level level = MakeLevel(at.images, {true, at.metric, std::nullopt, 1}, at.index);
-  NormalEquations sums;
-  const AffineMap w = ToIndexSpace(level, map);
-  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, w, &sums));
-  SampledValue result{std::nullopt, sums.samples};
-  if (sums.samples < level.problem.min_samples || !(sums.weight > 0)) return result;
-  const double value = gauss_newton_internal::ValueAt(level.problem, w, sums);
-  if (std::isfinite(value)) result.value = value;
-  return result;
+  std::vector<AffineMap> w;
+  for (const AffineMap& map : maps) w.push_back(ToIndexSpace(level, map));
+  std::vector<NormalEquations> sums(maps.size());
+  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjectives(ctx, level.objective, w, sums.data()));
+  std::vector<SampledValue> values;
+  for (size_t i = 0; i < maps.size(); ++i) values.push_back(ValueOf(level.problem, w[i], sums[i]));
+  return values;
 }
 
-absl::StatusOr<RigidRun> RunRigidLevel(const ExecContext& ctx, const AffineLevel& at, const AffineMap& start,
-                                       int iterations, const Progress& progress) {
+absl::StatusOr<RigidRuns> RunRigidLevel(const ExecContext& ctx, const AffineLevel& at,
+                                        absl::Span<const AffineMap> starts, int iterations, Progress progress) {
   const Level level = MakeLevel(at.images, {true, at.metric, std::nullopt, iterations}, at.index);
-  INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, start, progress));
-  const GaussNewtonState& state = run.state;
-  return RigidRun{state.started ? ToPhysicalSpace(level, state.current) : start, ValueOf(state), state.evaluations,
-                  run.decision};
+  std::vector<GaussNewtonState> states;
+  for (const AffineMap& start : starts) states.push_back(StateAt(level, start));
+  RigidRuns result;
+  INTRAWARP_ASSIGN_OR_RETURN(result.decision, RunAll(ctx, level, progress, &states));
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const GaussNewtonState& state = states[i];
+    result.runs.push_back(
+        {state.started ? ToPhysicalSpace(level, state.current) : starts[i], ValueOf(state), state.evaluations});
+  }
+  return result;
 }
 
 }  // namespace intrawarp

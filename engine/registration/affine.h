@@ -15,6 +15,9 @@
 #ifndef INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
 #define INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
 
+#include <vector>
+
+#include "absl/types/span.h"
 #include "engine/registration/method.h"
 
 namespace intrawarp {
@@ -36,23 +39,28 @@ struct AffineLevel {
   int index;
 };
 
-// The objective of `map` (fixed to moving, LPS mm) in the optimiser's unit, with the term of landmarks; absent where a
-// stage could not start there.
-// Waits for the stream.
-absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& level, const AffineMap& map);
+// The objective of each of `maps` (fixed to moving, LPS mm; at most kMaxAffineMaps) in the optimiser's unit, with the
+// term of landmarks; absent where a stage could not start there. Waits for the stream.
+absl::StatusOr<std::vector<SampledValue>> AffineValues(const ExecContext& ctx, const AffineLevel& level,
+                                                       absl::Span<const AffineMap> maps);
 
 struct RigidRun {
   AffineMap map;
   SampledValue value;
   int evaluations = 0;
-  // kStop: the budget ended the run early.
+};
+
+struct RigidRuns {
+  std::vector<RigidRun> runs;
+  // kStop: the budget ended the runs early.
   Decision decision = Decision::kContinue;
 };
 
-// The rigid optimiser at that level, from `start`, whose scale, shear and handedness it keeps. Looks at the checkpoint
-// as a stage does; kCancel returns CANCELLED. Waits for the stream.
-absl::StatusOr<RigidRun> RunRigidLevel(const ExecContext& ctx, const AffineLevel& level, const AffineMap& start,
-                                       int iterations, const Progress& progress);
+// The rigid optimiser at that level, from each of `starts` (at most kMaxAffineMaps), whose scale, shear and handedness
+// it keeps. The runs do not depend on each other; on CUDA they go side by side. Looks at the checkpoint as a stage
+// does; kCancel returns CANCELLED. Waits for the stream.
+absl::StatusOr<RigidRuns> RunRigidLevel(const ExecContext& ctx, const AffineLevel& level,
+                                        absl::Span<const AffineMap> starts, int iterations, Progress progress);
 
 }  // namespace intrawarp
 

@@ -7,12 +7,14 @@ namespace intrawarp {
 namespace cpu {
 
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state) {
-  for (int i = 0; i < evaluations && state->status == GaussNewtonStatus::kRunning; ++i) {
-    NormalEquations sums;
-    GaussNewtonScratch scratch;
-    INTRAWARP_RETURN_IF_ERROR(cpu::EvaluateAffineObjective(ctx, objective, state->trial, &sums));
-    AdvanceGaussNewton(*state, sums, scratch, SingleLane());
+                            absl::Span<GaussNewtonState> states) {
+  for (GaussNewtonState& state : states) {
+    for (int i = 0; i < evaluations && state.status == GaussNewtonStatus::kRunning; ++i) {
+      NormalEquations sums;
+      GaussNewtonScratch scratch;
+      INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, objective, state.trial, &sums));
+      AdvanceGaussNewton(state, sums, scratch, SingleLane());
+    }
   }
   return absl::OkStatus();
 }
@@ -20,8 +22,8 @@ absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objec
 }  // namespace cpu
 
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state) {
-  return INTRAWARP_DISPATCH(ctx, RunGaussNewton, objective, evaluations, state);
+                            absl::Span<GaussNewtonState> states) {
+  return INTRAWARP_DISPATCH(ctx, RunGaussNewton, objective, evaluations, states);
 }
 
 }  // namespace intrawarp

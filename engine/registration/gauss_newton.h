@@ -15,6 +15,7 @@
 
 #include <cmath>
 
+#include "absl/types/span.h"
 #include "engine/base/host_device.h"
 #include "engine/geometry/vec.h"
 #include "engine/metric/affine_objective.h"
@@ -448,19 +449,15 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   lanes.Sync();
 }
 
-// Up to `evaluations` evaluations of the objective from state->trial on, each followed by AdvanceGaussNewton, until the
-// status is no longer kRunning. On CUDA they are enqueued together. Waits for the stream; `state` is on the host.
+// For each of `states` (on the host), at most kMaxAffineMaps: up to `evaluations` evaluations of the objective from its
+// trial on, each followed by AdvanceGaussNewton, until its status is no longer kRunning. No state depends on another.
+// On CUDA all evaluations are enqueued together, those of several states side by side (EvaluateAffineObjectives). Waits
+// for the stream.
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state);
+                            absl::Span<GaussNewtonState> states);
 
-namespace cpu {
-absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state);
-}  // namespace cpu
-namespace cuda {
-absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective,
+                                                         int evaluations, absl::Span<GaussNewtonState> states);)
 
 }  // namespace intrawarp
 

@@ -7,10 +7,12 @@ namespace {
 
 // Takes the optimiser's step where the sums are: in the last block of the evaluation.
 struct AdvanceState {
-  GaussNewtonState* state;
-  __device__ bool Done() const { return state->status != GaussNewtonStatus::kRunning; }
-  __device__ const AffineMap& Position() const { return state->trial; }
+  GaussNewtonState* states;
+  AdvanceState From(int first) const { return {states + first}; }
+  __device__ bool Done() const { return states[blockIdx.y].status != GaussNewtonStatus::kRunning; }
+  __device__ const AffineMap& Position() const { return states[blockIdx.y].trial; }
   __device__ void operator()(const NormalEquations& sums) const {
+    GaussNewtonState* const state = states + blockIdx.y;
     __shared__ GaussNewtonState local;
     __shared__ GaussNewtonScratch scratch;
     if (threadIdx.x >= 32) return;
@@ -31,17 +33,19 @@ struct AdvanceState {
 }  // namespace
 
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state) {
+                            absl::Span<GaussNewtonState> states) {
   ArenaScope scope(ctx.arena());
   ObjectiveArgs args;
   INTRAWARP_RETURN_IF_ERROR(SetUpObjective(ctx, objective, &args));
   AdvanceState advance;
-  INTRAWARP_ASSIGN_OR_RETURN(advance.state, ctx.arena().Allocate<GaussNewtonState>(1));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(advance.state, state, sizeof(*state), ctx.stream()));
+  const int count = static_cast<int>(states.size());
+  const size_t bytes = sizeof(GaussNewtonState) * states.size();
+  INTRAWARP_ASSIGN_OR_RETURN(advance.states, ctx.arena().Allocate<GaussNewtonState>(states.size()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(advance.states, states.data(), bytes, ctx.stream()));
   for (int i = 0; i < evaluations; ++i) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, advance));
+    INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, advance, count));
   }
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(state, advance.state, sizeof(*state), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(states.data(), advance.states, bytes, ctx.stream()));
   return ctx.device().Synchronize(ctx.stream());
 }
 

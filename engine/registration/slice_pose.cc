@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/affine.h"
@@ -42,33 +43,29 @@ double TiltDegrees(double length, double step) {
   return std::asin(step / distance) * 180 / M_PI;
 }
 
-class Neighbours {
- public:
-  Neighbours(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric, const AffineMap& map)
-      : ctx_(ctx), images_(WithoutLandmarks(images)), metric_(metric), map_(map) {}
+// The smaller rise above `value` of a movement there and back; 0 where neither has a value.
+double Rise(double value, const SampledValue& there, const SampledValue& back) {
+  double least = std::numeric_limits<double>::infinity();
+  if (there.value.has_value()) least = *there.value;
+  if (back.value.has_value()) least = std::min(least, *back.value);
+  return std::isfinite(least) ? std::max(0.0, least - value) : 0.0;
+}
 
-  absl::StatusOr<std::optional<double>> Value(const AffineMap& moved) const {
-    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
-                               AffineValue(ctx_, {images_, metric_, 0}, Compose(map_, moved)));
-    return value.value;
+// The movements of the slice, each there and back: along its axes 0, 1 and 2, then tilts about its axes 0 and 1. A tilt
+// about one axis moves the ends of the other.
+std::vector<AffineMap> Movements(const Geometry& slice, double step) {
+  std::vector<AffineMap> movements;
+  for (int axis = 0; axis < 3; ++axis) {
+    for (const double by : {step, -step}) movements.push_back(Shift(by * Axis(slice, axis)));
   }
-
-  // The smaller rise of the slice's movements `there` and `back`.
-  absl::StatusOr<double> Rise(double value, const AffineMap& there, const AffineMap& back) const {
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> a, Value(there));
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> b, Value(back));
-    double least = std::numeric_limits<double>::infinity();
-    if (a.has_value()) least = *a;
-    if (b.has_value()) least = std::min(least, *b);
-    return std::isfinite(least) ? std::max(0.0, least - value) : 0.0;
+  for (int axis = 0; axis < 2; ++axis) {
+    const double degrees = TiltDegrees(slice.size[1 - axis] * slice.spacing[1 - axis], step);
+    for (const double by : {degrees, -degrees}) {
+      movements.push_back(TurnAbout(Center(slice), Axis(slice, axis), by));
+    }
   }
-
- private:
-  const ExecContext& ctx_;
-  const RegistrationImages images_;
-  const MetricKind metric_;
-  const AffineMap& map_;
-};
+  return movements;
+}
 
 }  // namespace
 
@@ -80,30 +77,17 @@ double SlicePose::Observability() const {
 absl::StatusOr<std::optional<SlicePose>> ObserveSlicePose(const ExecContext& ctx, const RegistrationImages& images,
                                                           MetricKind metric, const AffineMap& map) {
   const Geometry& slice = images.fixed->geometry();
-  const Neighbours neighbours(ctx, images, metric, map);
-  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value, neighbours.Value(AffineMap::Identity()));
-  if (!value.has_value()) return std::nullopt;
   SlicePose pose;
   pose.step_mm = StepMm(slice, images.moving->geometry());
-  const Vec3d center = Center(slice);
-  const auto shifted = [&](int axis) {
-    const Vec3d by = pose.step_mm * Axis(slice, axis);
-    return neighbours.Rise(*value, Shift(by), Shift(-1.0 * by));
-  };
-  // A tilt about one axis moves the ends of the other.
-  const auto tilted = [&](int axis) {
-    const double length = slice.size[1 - axis] * slice.spacing[1 - axis];
-    const double degrees = TiltDegrees(length, pose.step_mm);
-    return neighbours.Rise(*value, TurnAbout(center, Axis(slice, axis), degrees),
-                           TurnAbout(center, Axis(slice, axis), -degrees));
-  };
-  INTRAWARP_ASSIGN_OR_RETURN(pose.offset_rise, shifted(2));
-  INTRAWARP_ASSIGN_OR_RETURN(const double tilt_x, tilted(0));
-  INTRAWARP_ASSIGN_OR_RETURN(const double tilt_y, tilted(1));
-  pose.tilt_rise = std::min(tilt_x, tilt_y);
-  INTRAWARP_ASSIGN_OR_RETURN(const double along_x, shifted(0));
-  INTRAWARP_ASSIGN_OR_RETURN(const double along_y, shifted(1));
-  pose.in_plane_rise = 0.5 * (along_x + along_y);
+  std::vector<AffineMap> maps = {map};
+  for (const AffineMap& moved : Movements(slice, pose.step_mm)) maps.push_back(Compose(map, moved));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SampledValue> values,
+                             AffineValues(ctx, {WithoutLandmarks(images), metric, 0}, maps));
+  if (!values[0].value.has_value()) return std::nullopt;
+  const auto rise = [&](int pair) { return Rise(*values[0].value, values[1 + 2 * pair], values[2 + 2 * pair]); };
+  pose.in_plane_rise = 0.5 * (rise(0) + rise(1));
+  pose.offset_rise = rise(2);
+  pose.tilt_rise = std::min(rise(3), rise(4));
   return pose;
 }
 

@@ -6,8 +6,12 @@
 #include <cstdint>
 #include <iterator>
 #include <utility>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
+#include "engine/metric/affine_objective.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/body.h"
@@ -33,8 +37,8 @@ constexpr double kClearMargin = 0.3;
 constexpr double kClearMirror = 0.1;
 // Where every rotation fits as well as the winner, to this much in the optimiser's unit, nothing tells them apart.
 constexpr double kLeastGain = 0.005;
-// Evaluations between two looks at the checkpoint.
-constexpr int kEvaluationsPerCheck = 16;
+// Evaluations between two looks at the checkpoint on the CPU; on CUDA kMaxAffineMaps.
+constexpr size_t kAtOnceOnCpu = 16;
 // Rotations by less are the translation alone, degrees.
 constexpr double kNoRotation = 1e-6;
 
@@ -42,10 +46,10 @@ struct Trial {
   StartCandidate candidate;
   AffineMap map = AffineMap::Identity();
   std::optional<double> value;
+  // The rest is known once the trial was scored. The score is by the images only.
   double overlap = 0;
-  // By the images only.
   std::optional<double> score;
-  // The term of landmarks at `map`, which orders trials beside the score.
+  // The term of landmarks at `map`.
   double landmarks = 0;
 
   double rank() const { return *score + landmarks; }
@@ -55,6 +59,12 @@ struct Trial {
 };
 
 using Trials = std::vector<Trial>;
+
+std::vector<AffineMap> MapsOf(absl::Span<const Trial> trials) {
+  std::vector<AffineMap> maps;
+  for (const Trial& trial : trials) maps.push_back(trial.map);
+  return maps;
+}
 
 double MedianValue(const Trials& trials) {
   std::vector<double> values;
@@ -237,6 +247,7 @@ bool StartFinder::AreApart(const AffineMap& a, const AffineMap& b) const {
 }
 
 absl::Status StartFinder::CheckTime() {
+  if (stopped_) return absl::OkStatus();
   const Decision decision = ctx_.Checkpoint(Progress{0, 0, coarsest_ + 1, 0, 0});
   if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
   stopped_ = stopped_ || decision == Decision::kStop;
@@ -244,40 +255,41 @@ absl::Status StartFinder::CheckTime() {
 }
 
 absl::Status StartFinder::Evaluate(int level, Trials* trials) {
-  for (size_t i = 0; i < trials->size(); ++i) {
-    if (i % kEvaluationsPerCheck == 0 && !stopped_) INTRAWARP_RETURN_IF_ERROR(CheckTime());
+  const size_t at_once = ctx_.is_cuda() ? kMaxAffineMaps : kAtOnceOnCpu;
+  for (size_t first = 0; first < trials->size(); first += at_once) {
+    INTRAWARP_RETURN_IF_ERROR(CheckTime());
     if (stopped_) return absl::OkStatus();
-    Trial& trial = (*trials)[i];
-    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, AffineValue(ctx_, {images_, metric_, level}, trial.map));
-    ++evaluations_;
-    trial.value = value.value;
-    trial.overlap = Overlap(trial.map);
-    trial.landmarks = LandmarkTerm(landmarks_, trial.map);
+    const absl::Span<Trial> some = absl::MakeSpan(*trials).subspan(first, at_once);
+    INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SampledValue> values,
+                               AffineValues(ctx_, {images_, metric_, level}, MapsOf(some)));
+    evaluations_ += static_cast<int>(values.size());
+    for (size_t i = 0; i < some.size(); ++i) some[i].value = values[i].value;
   }
   return absl::OkStatus();
 }
 
 void StartFinder::Score(double v0, Trials* trials) const {
-  for (Trial& trial : *trials) {
+  ParallelFor(static_cast<int64_t>(trials->size()), [&](int64_t i) {
+    Trial& trial = (*trials)[i];
     trial.score.reset();
+    trial.overlap = Overlap(trial.map);
+    trial.landmarks = LandmarkTerm(landmarks_, trial.map);
     if (trial.value.has_value()) trial.score = trial.overlap * *trial.value + (1 - trial.overlap) * v0;
-  }
+  });
 }
 
 absl::Status StartFinder::OptimiseAll(int level, int iterations, double v0, Trials* trials) {
   for (Trial& trial : *trials) trial.score.reset();
-  for (Trial& trial : *trials) {
-    if (stopped_) return absl::OkStatus();
-    const Progress progress{0, 0, coarsest_ + 1, 0, 0};
-    INTRAWARP_ASSIGN_OR_RETURN(const RigidRun run,
-                               RunRigidLevel(ctx_, {images_, metric_, level}, trial.map, iterations, progress));
-    evaluations_ += run.evaluations;
-    stopped_ = run.decision == Decision::kStop;
-    trial.map = run.map;
-    trial.value = run.value.value;
-    trial.overlap = Overlap(run.map);
-    trial.landmarks = LandmarkTerm(landmarks_, run.map);
+  if (stopped_) return absl::OkStatus();
+  const Progress progress{0, 0, coarsest_ + 1, 0, 0};
+  INTRAWARP_ASSIGN_OR_RETURN(const RigidRuns ends,
+                             RunRigidLevel(ctx_, {images_, metric_, level}, MapsOf(*trials), iterations, progress));
+  for (size_t i = 0; i < trials->size(); ++i) {
+    (*trials)[i].map = ends.runs[i].map;
+    (*trials)[i].value = ends.runs[i].value.value;
+    evaluations_ += ends.runs[i].evaluations;
   }
+  stopped_ = ends.decision == Decision::kStop;
   if (!stopped_) Score(v0, trials);
   return absl::OkStatus();
 }

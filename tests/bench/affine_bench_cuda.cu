@@ -9,6 +9,7 @@ namespace {
 struct KeepValue {
   const AffineMap* w;
   double* value;
+  KeepValue From(int) const { return *this; }
   __device__ bool Done() const { return false; }
   __device__ const AffineMap& Position() const { return *w; }
   __device__ void operator()(const NormalEquations& sums) const {
@@ -29,10 +30,10 @@ absl::StatusOr<double> TimeObjectiveLaunches(const ExecContext& ctx, const Affin
   cudaEvent_t begin, end;
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaEventCreate(&begin));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end));
-  INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, KeepValue{position, value}));
+  INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, KeepValue{position, value}, 1));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin, CudaStream(ctx)));
   for (int i = 0; i < launches; ++i) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, KeepValue{position, value}));
+    INTRAWARP_RETURN_IF_ERROR(LaunchAffineObjective(ctx, objective, args, KeepValue{position, value}, 1));
   }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaEventRecord(end, CudaStream(ctx)));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
