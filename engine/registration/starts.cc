@@ -77,12 +77,18 @@ double MedianValue(const Trials& trials) {
   return *middle;
 }
 
-// The part of the images' gain over v0 by which `trial` is ahead of `rival`. `landmarks` is whether these count, too:
-// they decide where there is hardly a gain, which is 0 otherwise.
-double Lead(const Trial& trial, const Trial& rival, double v0, bool landmarks) {
+// The part of the images' gain over v0 by which `trial` is ahead of `rival`; 0 where there is hardly a gain.
+double ImageLead(const Trial& trial, const Trial& rival, double v0) {
   const double gain = v0 - std::min(*trial.score, *rival.score);
-  const double pull = landmarks ? rival.landmarks - trial.landmarks : 0;
-  return gain > kLeastGain ? (*rival.score - *trial.score + pull) / gain : pull / kLeastGain;
+  return gain > kLeastGain ? (*rival.score - *trial.score) / gain : 0;
+}
+
+// The same with the landmarks, which count where the images leave open which of the two it is.
+double Lead(const Trial& trial, const Trial& rival, double v0) {
+  const double lead = ImageLead(trial, rival, v0);
+  if (std::abs(lead) >= kLeastStartMargin) return lead;
+  const double gain = v0 - std::min(*trial.score, *rival.score);
+  return lead + (rival.landmarks - trial.landmarks) / std::max(gain, kLeastGain);
 }
 
 Vec3d Axis(const Geometry& g, int axis) { return {g.direction[0][axis], g.direction[1][axis], g.direction[2][axis]}; }
@@ -94,6 +100,17 @@ AffineMap Reflected(const AffineMap& map, Vec3d along) {
   for (int r = 0; r < 3; ++r)
     for (int c = 0; c < 3; ++c) reflected.m[r][c] -= 2 * image[r] * along[c];
   return reflected;
+}
+
+bool HasBetterRank(const Trial& a, const Trial& b) { return a.rank() < b.rank(); }
+
+// The proper or the mirrored trials that have a score.
+Trials SortedByScore(const Trials& trials, bool mirrored) {
+  Trials sorted;
+  std::copy_if(trials.begin(), trials.end(), std::back_inserter(sorted),
+               [&](const Trial& trial) { return trial.score.has_value() && trial.is_mirrored() == mirrored; });
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Trial& a, const Trial& b) { return *a.score < *b.score; });
+  return sorted;
 }
 
 class StartFinder {
@@ -135,9 +152,14 @@ class StartFinder {
   Trials Sample() const;
   absl::Status Evaluate(int level, Trials* trials);
   absl::Status CheckTime();
-  // The best of the trials by score that end at clearly different maps.
+  // The trials with a score that end at clearly different maps, best first: by score, and with landmarks those that the
+  // images do not tell from the best.
   Trials Best(const Trials& trials, bool mirrored, size_t count) const;
   Trials BestOfBoth(const Trials& trials, size_t proper, size_t mirrored) const;
+  // The trials that go on after a screening: the best by score, and with landmarks the best by those, too, so that a
+  // wrong landmark drops nothing.
+  Trials Screened(const Trials& trials, size_t proper, size_t mirrored) const;
+  void AddDistinct(const Trials& sorted, size_t count, Trials* chosen) const;
 
   void Score(double v0, Trials* trials) const;
   AffineMap AboutCenters(AffineMap linear) const;
@@ -294,23 +316,40 @@ absl::Status StartFinder::OptimiseAll(int level, int iterations, double v0, Tria
   return absl::OkStatus();
 }
 
-Trials StartFinder::Best(const Trials& trials, bool mirrored, size_t count) const {
-  Trials sorted;
-  std::copy_if(trials.begin(), trials.end(), std::back_inserter(sorted),
-               [&](const Trial& trial) { return trial.score.has_value() && trial.is_mirrored() == mirrored; });
-  // Landmarks say nothing of mirroring.
-  const auto before = [&](const Trial& a, const Trial& b) {
-    return mirrored ? *a.score < *b.score : a.rank() < b.rank();
-  };
-  std::stable_sort(sorted.begin(), sorted.end(), before);
-  Trials best;
+void StartFinder::AddDistinct(const Trials& sorted, size_t count, Trials* chosen) const {
+  const size_t most = chosen->size() + count;
   for (const Trial& trial : sorted) {
-    if (best.size() == count) break;
-    const bool is_new =
-        std::all_of(best.begin(), best.end(), [&](const Trial& other) { return AreApart(other.map, trial.map); });
-    if (is_new) best.push_back(trial);
+    if (chosen->size() == most) break;
+    const bool is_new = std::all_of(chosen->begin(), chosen->end(), [&](const Trial& other) {
+      return other.is_mirrored() != trial.is_mirrored() || AreApart(other.map, trial.map);
+    });
+    if (is_new) chosen->push_back(trial);
   }
+}
+
+Trials StartFinder::Best(const Trials& trials, bool mirrored, size_t count) const {
+  Trials sorted = SortedByScore(trials, mirrored);
+  const auto is_open = [&](const Trial& trial) { return ImageLead(sorted.front(), trial, v0_) < kLeastStartMargin; };
+  // Landmarks say nothing of mirroring.
+  if (!mirrored) {
+    const auto decided = std::find_if_not(sorted.begin(), sorted.end(), is_open);
+    std::stable_sort(sorted.begin(), decided, HasBetterRank);
+  }
+  Trials best;
+  AddDistinct(sorted, count, &best);
   return best;
+}
+
+Trials StartFinder::Screened(const Trials& trials, size_t proper, size_t mirrored) const {
+  Trials screened;
+  Trials sorted = SortedByScore(trials, false);
+  AddDistinct(sorted, proper, &screened);
+  if (!landmarks_.empty()) {
+    std::stable_sort(sorted.begin(), sorted.end(), HasBetterRank);
+    AddDistinct(sorted, proper / 2, &screened);
+  }
+  AddDistinct(SortedByScore(trials, true), mirrored, &screened);
+  return screened;
 }
 
 Trials StartFinder::BestOfBoth(const Trials& trials, size_t proper, size_t mirrored) const {
@@ -322,7 +361,7 @@ Trials StartFinder::BestOfBoth(const Trials& trials, size_t proper, size_t mirro
 
 std::optional<double> StartFinder::Margin(const Trials& proper) const {
   if (proper.empty()) return std::nullopt;
-  return proper.size() == 1 ? 1 : std::clamp(Lead(proper[0], proper[1], v0_, true), 0.0, 1.0);
+  return proper.size() == 1 ? 1 : std::clamp(Lead(proper[0], proper[1], v0_), 0.0, 1.0);
 }
 
 absl::Status StartFinder::ReadBodies() {
@@ -369,9 +408,9 @@ absl::Status StartFinder::MeetAtCoarsest(const Trials& trials) {
 absl::Status StartFinder::Search(const std::vector<Quaternion>& rotations, bool is_first) {
   INTRAWARP_ASSIGN_OR_RETURN(const Trials screened, Screen(rotations, is_first));
   if (stopped_) return absl::OkStatus();
-  Trials chosen = BestOfBoth(screened, is_slice_ ? kCoarsestOfSlice : kScreenedProper, kScreenedMirrored);
+  Trials chosen = Screened(screened, is_slice_ ? kCoarsestOfSlice : kScreenedProper, kScreenedMirrored);
   if (screening_ != coarsest_) INTRAWARP_RETURN_IF_ERROR(OptimiseAll(screening_, kIterations, screening_v0_, &chosen));
-  Trials last = BestOfBoth(chosen, is_slice_ ? kCoarsestOfSlice : kCoarsestProper, kCoarsestMirrored);
+  Trials last = Screened(chosen, is_slice_ ? kCoarsestOfSlice : kCoarsestProper, kCoarsestMirrored);
   std::copy_if(screened.begin(), screened.end(), std::back_inserter(last),
                [](const Trial& trial) { return trial.is_given(); });
   return MeetAtCoarsest(last);
@@ -414,16 +453,16 @@ absl::Status StartFinder::Compare() {
 void StartFinder::Judge() {
   const Trials proper = Best(rivals_, false, kFinerProper), mirrored = Best(rivals_, true, 1);
   if (proper.empty()) return;
-  if (proper.size() > 1) margin_ = std::clamp(Lead(proper[0], proper[1], v0_, true), 0.0, 1.0);
+  if (proper.size() > 1) margin_ = std::clamp(Lead(proper[0], proper[1], v0_), 0.0, 1.0);
   margin_ = proper[0].overlap < kLeastStartOverlap ? 0 : margin_.value_or(1);
-  if (!mirrored.empty()) mirror_lead_ = Lead(mirrored[0], proper[0], v0_, false);
+  if (!mirrored.empty()) mirror_lead_ = ImageLead(mirrored[0], proper[0], v0_);
 }
 
 // The best rival; header alignment where it is as good as that.
 const Trial* StartFinder::Winner(const Trials& proper) const {
   if (proper.empty()) return nullptr;
   const auto header = std::find_if(proper.begin(), proper.end(), [&](const Trial& trial) {
-    return trial.candidate.kind == StartKind::kHeader && Lead(proper[0], trial, v0_, true) < kLeastStartMargin;
+    return trial.candidate.kind == StartKind::kHeader && Lead(proper[0], trial, v0_) < kLeastStartMargin;
   });
   return header != proper.end() ? &*header : &proper[0];
 }

@@ -25,8 +25,9 @@
 // scale of the metric or of the images; it is 0 where v0 - s1 is below 0.005, as for a ball. Header alignment counts as
 // the winner where the best is ahead of it by less than kLeastStartMargin (quality.h).
 //
-// Landmarks (transform/landmark.h) move no candidate and change no score. Their term at a candidate's map is added
-// where candidates are ordered and for the margin, but not where a mirrored candidate is compared with a proper one.
+// Landmarks (transform/landmark.h) move no candidate and change no score. Among proper candidates that the images do
+// not tell apart (a lead below kLeastStartMargin), their term at the candidate's map is added to the score, for the
+// order and for the margin. A screening keeps the best by score whatever landmarks say, and besides them the best with landmarks.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_STARTS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_STARTS_H_
 

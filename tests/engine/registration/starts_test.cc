@@ -219,6 +219,20 @@ TEST_P(StartsTest, AWrongLandmarkDoesNotMakeTheHeaderWin) {
   EXPECT_EQ(search->kind, StartKind::kRotation);
 }
 
+// A wrong landmark far from the centre, where a turn moves it most, loses to images that leave nothing open.
+TEST_P(StartsTest, AWrongLandmarkFarOutDoesNotHideTheTrueRotation) {
+  for (uint32_t seed = 1; seed <= 4; ++seed) {
+    const AffineMap truth = Shifted(RotationMap(RandomRotation(seed, false)), {4, 2, -6});
+    const Pair pair = MakePair(truth, false, false);
+    const std::vector<Landmark> landmark = {{{40, 0, 0}, truth({40, 0, 0}) + Vec3d{20, -60, 30}, 1}};
+    RegistrationImages images = pair.images();
+    images.landmarks = landmark;
+    const absl::StatusOr<StartSearch> search = SearchStart(ctx(), images, MetricKind::kSsd);
+    ASSERT_OK(search);
+    EXPECT_LT(Error(pair, search->found), 1) << "seed " << seed;
+  }
+}
+
 TEST_P(StartsTest, RunsFromSeveralStartsAreTheRunsFromEach) {
   const Pair pair = MakePair(AffineMap::Identity(), false, false);
   const RegistrationImages images = pair.images();
