@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
 #include "engine/quality/residual_probe_kernels.h"
 
 namespace intrawarp {
@@ -170,15 +171,24 @@ absl::StatusOr<std::vector<BlockSums>> SumBlocks(const ExecContext& ctx, const G
   const double of_fixed = images.fixed.statistics().mean, of_moving = images.moving.statistics().mean;
   const Int3 n = grid.size, blocks = BlockCounts(n);
   std::vector<BlockSums> sums(BlockCount(n));
-  for (int64_t node = 0; node < grid.voxels(); ++node) {
-    if (before.valid[node] == 0 || after.valid[node] == 0) continue;
-    const Int3 at = VoxelAt(n, node);
-    const int64_t row = at.z / kBlockSide * int64_t{blocks.y} + at.y / kBlockSide;
-    BlockSums& block = sums[row * blocks.x + at.x / kBlockSide];
-    const double f = before.fixed[node] - of_fixed;
-    block.before.Add(f, before.moving[node] - of_moving);
-    block.after.Add(f, after.moving[node] - of_moving);
-  }
+  const auto add_row = [&](int y, int z) {
+    BlockSums* const row = &sums[(z / kBlockSide * int64_t{blocks.y} + y / kBlockSide) * blocks.x];
+    const int64_t first = (int64_t{z} * n.y + y) * n.x;
+    for (int x = 0; x < n.x; ++x) {
+      const int64_t node = first + x;
+      if (before.valid[node] == 0 || after.valid[node] == 0) continue;
+      const double f = before.fixed[node] - of_fixed;
+      row[x / kBlockSide].before.Add(f, before.moving[node] - of_moving);
+      row[x / kBlockSide].after.Add(f, after.moving[node] - of_moving);
+    }
+  };
+  // A layer of blocks at a time, so that the nodes of a block are added in one order.
+  ParallelFor(blocks.z, [&](int64_t layer) {
+    const int begin = static_cast<int>(layer) * kBlockSide, end = std::min(begin + kBlockSide, n.z);
+    for (int z = begin; z < end; ++z) {
+      for (int y = 0; y < n.y; ++y) add_row(y, z);
+    }
+  });
   return sums;
 }
 

@@ -4,15 +4,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
 
 namespace intrawarp {
 namespace {
 
 constexpr int64_t kMostFixedVoxels = 64 * 64 * 64;
 constexpr int64_t kMostMovingVoxels = 8 * kMostFixedVoxels;
+
+// Calls all of them, on as many cores as there are.
+void InParallel(const std::vector<std::function<void()>>& calls) {
+  ParallelFor(static_cast<int64_t>(calls.size()), [&](int64_t i) { calls[i](); });
+}
 
 struct Moments {
   double mean = 0;
@@ -101,6 +108,37 @@ std::optional<float> Sample(const HostLevel& level, Vec3d q) {
   return static_cast<float>(sum);
 }
 
+// The values of both images where both have one, in the order of the fixed voxels.
+struct PairedSamples {
+  std::vector<float> fixed, moving;
+};
+
+PairedSamples SampleSlice(const HostLevel& fixed, const HostLevel& moving, const AffineMap& to_moving, int z) {
+  PairedSamples samples;
+  for (int y = 0; y < fixed.grid.size.y; ++y) {
+    for (int x = 0; x < fixed.grid.size.x; ++x) {
+      const size_t voxel = fixed.Index(x, y, z);
+      if (!fixed.mask.empty() && fixed.mask[voxel] == 0) continue;
+      const std::optional<float> sample =
+          Sample(moving, to_moving({static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)}));
+      if (!sample.has_value()) continue;
+      samples.fixed.push_back(fixed.values[voxel]);
+      samples.moving.push_back(*sample);
+    }
+  }
+  return samples;
+}
+
+PairedSamples SamplePairs(const HostLevel& fixed, const HostLevel& moving, const AffineMap& to_moving) {
+  const auto append = [](PairedSamples& all, const PairedSamples& slice) {
+    all.fixed.insert(all.fixed.end(), slice.fixed.begin(), slice.fixed.end());
+    all.moving.insert(all.moving.end(), slice.moving.begin(), slice.moving.end());
+  };
+  return OrderedReduce(
+      fixed.grid.size.z, PairedSamples(),
+      [&](int64_t z) { return SampleSlice(fixed, moving, to_moving, static_cast<int>(z)); }, append);
+}
+
 // The finest level from `first` on that has at most so many voxels. The coarsest level of a pyramid has fewer.
 int LevelWithin(const PreparedImage& image, int64_t most_voxels, int first) {
   const int last = static_cast<int>(image.levels().size()) - 1;
@@ -113,14 +151,19 @@ int LevelWithin(const PreparedImage& image, int64_t most_voxels, int first) {
 
 std::optional<IntensityRelation> RelationOf(absl::Span<const float> fixed, absl::Span<const float> moving) {
   if (fixed.size() < kLeastRelatedSamples) return std::nullopt;
-  const Moments f = MomentsOf(fixed), m = MomentsOf(moving);
+  Moments f, m;
+  InParallel({[&] { f = MomentsOf(fixed); }, [&] { m = MomentsOf(moving); }});
   if (!(f.squares > 0 && m.squares > 0)) return std::nullopt;
-  double products = 0;
-  for (size_t i = 0; i < fixed.size(); ++i) products += (fixed[i] - f.mean) * (moving[i] - m.mean);
+  double products = 0, of_moving = 0, of_fixed = 0;
+  const auto sum_products = [&] {
+    for (size_t i = 0; i < fixed.size(); ++i) products += (fixed[i] - f.mean) * (moving[i] - m.mean);
+  };
+  InParallel({sum_products, [&] { of_moving = CorrelationRatio(fixed, moving, m); },
+              [&] { of_fixed = CorrelationRatio(moving, fixed, f); }});
   IntensityRelation relation;
   relation.samples = static_cast<int64_t>(fixed.size());
   relation.correlation = products / std::sqrt(f.squares * m.squares);
-  relation.correlation_ratio = std::max(CorrelationRatio(fixed, moving, m), CorrelationRatio(moving, fixed, f));
+  relation.correlation_ratio = std::max(of_moving, of_fixed);
   return relation;
 }
 
@@ -134,22 +177,8 @@ absl::StatusOr<std::optional<IntensityRelation>> MeasureIntensityRelation(const 
   INTRAWARP_ASSIGN_OR_RETURN(const HostLevel fixed, Read(ctx, *images.fixed, images.fixed_masks, index));
   INTRAWARP_ASSIGN_OR_RETURN(const HostLevel moving, Read(ctx, *images.moving, images.moving_masks, moving_index));
   const AffineMap to_moving = Compose(PhysicalToIndex(moving.grid), Compose(map, IndexToPhysical(fixed.grid)));
-  std::vector<float> from_fixed, from_moving;
-  const Int3 n = fixed.grid.size;
-  for (int z = 0; z < n.z; ++z) {
-    for (int y = 0; y < n.y; ++y) {
-      for (int x = 0; x < n.x; ++x) {
-        const size_t voxel = fixed.Index(x, y, z);
-        if (!fixed.mask.empty() && fixed.mask[voxel] == 0) continue;
-        const std::optional<float> sample =
-            Sample(moving, to_moving({static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)}));
-        if (!sample.has_value()) continue;
-        from_fixed.push_back(fixed.values[voxel]);
-        from_moving.push_back(*sample);
-      }
-    }
-  }
-  return RelationOf(from_fixed, from_moving);
+  const PairedSamples samples = SamplePairs(fixed, moving, to_moving);
+  return RelationOf(samples.fixed, samples.moving);
 }
 
 }  // namespace intrawarp
