@@ -15,6 +15,12 @@ absl::Status ValidateMask(const char* name, const ConstMaskView& mask, const Geo
 
 }  // namespace
 
+absl::Status FfdEvaluator::Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
+                                    MetricValue* value) {
+  INTRAWARP_RETURN_IF_ERROR(Measure(ctx, grid, skip, gradient != nullptr, value));
+  return gradient == nullptr ? absl::OkStatus() : Gather(ctx, skip, value, /*adds=*/false, gradient);
+}
+
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective) {
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));

@@ -51,8 +51,21 @@ class FfdEvaluator {
   // `grid`: control points (3 float32 a node, LPS mm). Writes *value and, unless `gradient` is null, every element of
   // it (per mm). All in device memory. When `skip` (may be null) holds something other than 0, nothing is written.
   // Stream-ordered, does not wait; bit-identical from run to run and for any number of cores or SMs.
-  virtual absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                                MetricValue* value) = 0;
+  absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
+                        MetricValue* value);
+
+  // The same in two parts, so that other work can write `gradient` meanwhile: Measure writes *value and, where a
+  // gradient is wanted, keeps what AddGradient adds to `gradient` with the same `skip` and `value`.
+  virtual absl::Status Measure(const ExecContext& ctx, const float* grid, const int* skip, bool wants_gradient,
+                               MetricValue* value) = 0;
+  absl::Status AddGradient(const ExecContext& ctx, const int* skip, const MetricValue* value, float* gradient) {
+    return Gather(ctx, skip, value, /*adds=*/true, gradient);
+  }
+
+ private:
+  // Writes the gradient of the last Measure to `gradient`, or adds it.
+  virtual absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue* value, bool adds,
+                              float* gradient) = 0;
 };
 
 // INVALID_ARGUMENT when a mask is not on its image's grid or the grid does not cover the fixed image. May wait for the

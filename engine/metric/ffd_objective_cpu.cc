@@ -131,19 +131,11 @@ struct Layout {
 // The part that all metrics share: node rows, bricks, and the sum of partial sums to the gradient.
 class Evaluator : public FfdEvaluator {
  public:
-  absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                        MetricValue* value) final {
+  absl::Status Measure(const ExecContext& ctx, const float* grid, const int* skip, bool wants_gradient,
+                       MetricValue* value) final {
     if (skip != nullptr && *skip != 0) return absl::OkStatus();
     ContractGrid(grid);
-    double scale = 0;
-    INTRAWARP_RETURN_IF_ERROR(EvaluateMetric(ctx, gradient != nullptr, value, &scale));
-    if (gradient == nullptr) return absl::OkStatus();
-    if (value->samples > 0) {
-      Gather(scale, gradient);
-    } else {
-      std::fill_n(gradient, 3 * rows_.objective.grid.voxels(), 0.0f);
-    }
-    return absl::OkStatus();
+    return EvaluateMetric(ctx, wants_gradient, value, &scale_);
   }
 
   explicit Evaluator(const FfdObjective& objective, const FfdPlan& plan)
@@ -159,7 +151,7 @@ class Evaluator : public FfdEvaluator {
 
  protected:
   virtual absl::Status AllocateMore(const ExecContext&, const Layout&) { return absl::OkStatus(); }
-  // Writes *value; with forces also the partial sums of all bricks, which times *scale are those of the gradient.
+  // Writes *value; with forces also the partial sums of all bricks, which times *scale are the gradient's.
   virtual absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, MetricValue* value, double* scale) = 0;
 
   int bricks() const { return rows_.bricks.count(); }
@@ -171,6 +163,16 @@ class Evaluator : public FfdEvaluator {
   float* partials_ = nullptr;
 
  private:
+  absl::Status Gather(const ExecContext&, const int* skip, const MetricValue* value, bool adds, float* gradient) final {
+    if (skip != nullptr && *skip != 0) return absl::OkStatus();
+    if (value->samples > 0) {
+      SumPartials(adds, gradient);
+    } else if (!adds) {
+      std::fill_n(gradient, 3 * rows_.objective.grid.voxels(), 0.0f);
+    }
+    return absl::OkStatus();
+  }
+
   void ContractGrid(const float* grid) {
     const Int3 n = rows_.nodes;
     ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
@@ -179,7 +181,7 @@ class Evaluator : public FfdEvaluator {
     });
   }
 
-  void Gather(double scale, float* gradient) const {
+  void SumPartials(bool adds, float* gradient) const {
     const Int3 n = rows_.nodes;
     ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
       const int y = static_cast<int>(i % n.y), z = static_cast<int>(i / n.y);
@@ -189,7 +191,10 @@ class Evaluator : public FfdEvaluator {
       float* out = gradient + i * 3 * n.x;
       for (int x = 0; x < n.x; ++x) {
         const Vec3d d = rows_.plan.displacement_to_moving.LinearTransposed({sums[x], sums[n.x + x], sums[2 * n.x + x]});
-        for (int a = 0; a < 3; ++a) out[3 * x + a] = static_cast<float>(scale * d[a]);
+        for (int a = 0; a < 3; ++a) {
+          const auto g = static_cast<float>(scale_ * d[a]);
+          out[3 * x + a] = adds ? out[3 * x + a] + g : g;
+        }
       }
     });
   }
@@ -208,6 +213,9 @@ class Evaluator : public FfdEvaluator {
       }
     }
   }
+
+  // Of the last Measure.
+  double scale_ = 0;
 };
 
 class SsdEvaluator final : public Evaluator {

@@ -25,9 +25,10 @@ struct GatherTables {
 // A thread sums one component of one control point.
 constexpr int kGatherNodes = 64;
 
-// gradient = factor * linear^T * (sum of the partial sums), with factor / N for `samples` of an evaluation.
+// gradient = factor * linear^T * (sum of the partial sums), or += with `adds`, with factor / N for `samples` of an
+// evaluation.
 __global__ void __launch_bounds__(3 * kGatherNodes)
-    GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_samples, float* gradient) {
+    GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_samples, bool adds, float* gradient) {
   if (a.skip != nullptr && *a.skip != 0) return;
   __shared__ float sums[3][kGatherNodes];
   const FfdTiles& t = a.tiles;
@@ -59,7 +60,9 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   double factor = 1;
   if (divide_by_samples) factor = SsdGradientFactor(a.scale, a.value->samples);
   const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed({sums[0][node], sums[1][node], sums[2][node]});
-  gradient[3 * static_cast<size_t>(first) + element] = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
+  const float own = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
+  float* const out = gradient + 3 * static_cast<size_t>(first) + element;
+  *out = adds ? *out + own : own;
 }
 
 // ---- Plans ----
@@ -163,34 +166,28 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     return std::unique_ptr<FfdEvaluator>(std::move(evaluator));
   }
 
-  absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                        MetricValue* value) override {
+  absl::Status Measure(const ExecContext& ctx, const float* grid, const int* skip, bool wants_gradient,
+                       MetricValue* value) override {
     FfdArgs args = args_;
     args.grid = grid;
     args.skip = skip;
     args.value = value;
     switch (objective_.metric) {
       case MetricKind::kSsd:
-        if (gradient == nullptr) return Pass<FfdPass::kSsdValue>(ctx, args);
-        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kSsd>(ctx, args));
-        break;
+        return wants_gradient ? Pass<FfdPass::kSsd>(ctx, args) : Pass<FfdPass::kSsdValue>(ctx, args);
       case MetricKind::kNmi:
         INTRAWARP_RETURN_IF_ERROR(Count(ctx, args));
-        if (gradient == nullptr) return absl::OkStatus();
-        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kNmi>(ctx, args));
-        break;
+        return wants_gradient ? Pass<FfdPass::kNmi>(ctx, args) : absl::OkStatus();
       case MetricKind::kLncc:
       case MetricKind::kNgf:
         INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kWarp>(ctx, args));
         INTRAWARP_RETURN_IF_ERROR(EvaluateVoxelGradient(ctx, objective_, args_.warped, skip,
-                                                        gradient == nullptr ? nullptr : voxel_gradient_, value));
-        if (gradient == nullptr) return absl::OkStatus();
-        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kVoxelGradient>(ctx, args));
-        break;
+                                                        wants_gradient ? voxel_gradient_ : nullptr, value));
+        return wants_gradient ? Pass<FfdPass::kVoxelGradient>(ctx, args) : absl::OkStatus();
       case MetricKind::kMind:
-        return absl::UnimplementedError("metric: mind");
+        break;
     }
-    return Gather(ctx, args, gradient);
+    return absl::UnimplementedError("metric: mind");
   }
 
  private:
@@ -329,10 +326,14 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     return absl::OkStatus();
   }
 
-  absl::Status Gather(const ExecContext& ctx, const FfdArgs& args, float* gradient) {
+  absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue* value, bool adds,
+                      float* gradient) override {
     const int64_t nodes = objective_.grid.voxels();
+    FfdArgs args = args_;
+    args.skip = skip;
+    args.value = const_cast<MetricValue*>(value);
     GatherKernel<<<CeilDivide(nodes, kGatherNodes), dim3(kGatherNodes, 3), 0, CudaStream(ctx)>>>(
-        args, gather_, objective_.metric == MetricKind::kSsd, gradient);
+        args, gather_, objective_.metric == MetricKind::kSsd, adds, gradient);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
