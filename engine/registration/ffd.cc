@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/branch.h"
 #include "engine/device/recording.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/nmi.h"
@@ -211,17 +212,39 @@ DescentProblem MakeProblem(const Level& level, const FfdOptions& options) {
   return problem;
 }
 
-absl::Status Evaluate(const ExecContext& ctx, const Level& level, const Weights& weights, const Descent& descent) {
-  INTRAWARP_RETURN_IF_ERROR(
-      level.evaluator->Evaluate(ctx, descent.trial(), descent.done(), descent.gradient(), descent.value()));
-  if (!weights.Any() && level.landmarks.count == 0) return absl::OkStatus();
+int64_t PenaltiesWorkspaceBytes(const Geometry& grid) {
+  return Arena::Rounded(std::max(GridPenaltyWorkspaceBytes(grid), TotalVariationWorkspaceBytes(grid)));
+}
+
+// Writes what the penalties and landmarks cost, and their gradient.
+absl::Status Penalise(const ExecContext& ctx, const Level& level, const Weights& weights, const Descent& descent) {
   const ConstFieldView grid{descent.trial(), level.grid};
+  INTRAWARP_RETURN_IF_ERROR(
+      ctx.device().Fill(descent.gradient(), 0, Elements(level.grid) * sizeof(float), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(
       AddGridPenalties(ctx, weights.grid, level.unit, grid, descent.done(), descent.gradient(), descent.penalty()));
   INTRAWARP_RETURN_IF_ERROR(
       AddTotalVariation(ctx, weights.total_variation, grid, descent.done(), descent.gradient(), descent.penalty()));
   return AddLandmarkPenalty(ctx, level.landmarks, descent.trial(), descent.done(), descent.gradient(),
                             descent.penalty());
+}
+
+// The penalties, which look at the control points only, run beside the metric's pass over the voxels.
+absl::Status Evaluate(const ExecContext& ctx, const Level& level, const Weights& weights, const Branch& branch,
+                      const Descent& descent) {
+  FfdEvaluator& evaluator = *level.evaluator;
+  if (!weights.Any() && level.landmarks.count == 0) {
+    return evaluator.Evaluate(ctx, descent.trial(), descent.done(), descent.gradient(), descent.value());
+  }
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ExecContext beside, branch.Fork(ctx));
+  INTRAWARP_RETURN_IF_ERROR(Penalise(beside, level, weights, descent));
+  // The workspace of the penalties stays theirs meanwhile: they took it from here, and gave it back.
+  INTRAWARP_RETURN_IF_ERROR(ctx.arena().AllocateBytes(PenaltiesWorkspaceBytes(level.grid)).status());
+  INTRAWARP_RETURN_IF_ERROR(
+      evaluator.Measure(ctx, descent.trial(), descent.done(), /*wants_gradient=*/true, descent.value()));
+  INTRAWARP_RETURN_IF_ERROR(branch.Join(ctx));
+  return evaluator.AddGradient(ctx, descent.done(), descent.value(), descent.gradient());
 }
 
 struct LevelRun {
@@ -236,8 +259,9 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   const int64_t n = Elements(level.grid);
   INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
   const int at_once = EvaluationsAtOnce(ctx, level.fixed);
+  INTRAWARP_ASSIGN_OR_RETURN(const Branch branch, Branch::Create(ctx));
   INTRAWARP_ASSIGN_OR_RETURN(const Recording round, Recording::Make(ctx, [&](const ExecContext& ctx) {
-                               INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
+                               INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, branch, descent));
                                return descent.Descend(ctx);
                              }));
   LevelRun run;
@@ -351,8 +375,7 @@ int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const P
     if (!grids.ok()) return 0;
     for (size_t i = 0; i < grids->size(); ++i) {
       const Geometry& grid = (*grids)[i];
-      const int64_t penalties = std::max(GridPenaltyWorkspaceBytes(grid), TotalVariationWorkspaceBytes(grid));
-      const int64_t descent = Descent::Bytes(Elements(grid)) + penalties;
+      const int64_t descent = Descent::Bytes(Elements(grid)) + PenaltiesWorkspaceBytes(grid);
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
       level = std::max(level, FfdEvaluatorBytes(device, *options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
