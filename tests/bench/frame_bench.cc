@@ -238,44 +238,13 @@ void PrintFrames(const Bed& bed, const BenchOptions& options) {
 }
 
 #if INTRAWARP_WITH_CUDA
-void PrintKernels(const Bed& bed) {
+void PrintKernelsOfAFrame(const Bed& bed) {
   Session session(bed);
   int number = 0;
-  const auto traced = TraceKernels([&] {
+  PrintKernels("one frame", [&] {
     session.Register(number++);
     return absl::OkStatus();
   });
-  if (!traced.ok()) return (void)std::printf("kernels: %s\n", traced.status().ToString().c_str());
-  struct Sum {
-    int count = 0;
-    double seconds = 0, longest = 0;
-  };
-  std::map<std::string, Sum> by_name;
-  double busy = 0, until = 0;
-  for (const TracedWork& work : *traced) {
-    Sum& sum = by_name[absl::StrCat(work.name, " ", work.blocks, "x", work.threads)];
-    ++sum.count;
-    sum.seconds += work.end - work.begin;
-    sum.longest = std::max(sum.longest, work.end - work.begin);
-    busy += std::max(0.0, work.end - std::max(work.begin, until));
-    until = std::max(until, work.end);
-  }
-  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  std::printf("one frame: %zu pieces of work, busy %.3f ms of %.3f\n", traced->size(), busy * 1e3, until * 1e3);
-  for (const auto& [name, sum] : sorted) {
-    std::printf("%9.1f us %5d times %8.1f longest  %s\n", sum.seconds * 1e6, sum.count, sum.longest * 1e6,
-                name.c_str());
-  }
-  double end = 0;
-  for (const TracedWork& work : *traced) {
-    if (work.begin - end > 50e-6)
-      std::printf("idle %7.1f us before %s at %.3f ms\n", (work.begin - end) * 1e6, work.name.c_str(),
-                  work.begin * 1e3);
-    end = std::max(end, work.end);
-  }
-  std::fflush(stdout);
 }
 #endif
 
@@ -317,7 +286,7 @@ absl::Status Bench(const BenchOptions& options) {
               device->model().c_str(), options.size, options.frames, device->multiprocessors(Partition::kFrames));
   PrintFrames(bed, options);
 #if INTRAWARP_WITH_CUDA
-  if (device->kind() == DeviceKind::kCuda) PrintKernels(bed);
+  if (device->kind() == DeviceKind::kCuda) PrintKernelsOfAFrame(bed);
 #endif
   for (int count = 1; count <= options.sessions; count *= 2) PrintThroughput(bed, count, options.seconds);
   return absl::OkStatus();

@@ -6,9 +6,12 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -35,6 +38,7 @@ const DynamicLibrary& CuptiLibrary() {
   } while (false)
 
 constexpr size_t kBufferBytes = 1 << 20;
+constexpr double kLongIdleSeconds = 50e-6;
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMSET};
 
@@ -123,6 +127,44 @@ absl::StatusOr<std::vector<TracedWork>> TraceKernels(const std::function<absl::S
     w.end -= first;
   }
   return work;
+}
+
+void PrintKernels(const std::string& what, const std::function<absl::Status()>& call) {
+  const absl::StatusOr<std::vector<TracedWork>> traced = TraceKernels(call);
+  if (!traced.ok()) return (void)std::printf("kernels: %s\n", traced.status().ToString().c_str());
+  struct Sum {
+    int count = 0;
+    double seconds = 0, longest = 0;
+  };
+  std::map<std::string, Sum> by_name;
+  double busy = 0, until = 0, idle = 0;
+  for (const TracedWork& work : *traced) {
+    Sum& sum = by_name[absl::StrCat(work.name, " ", work.blocks, "x", work.threads)];
+    ++sum.count;
+    sum.seconds += work.end - work.begin;
+    sum.longest = std::max(sum.longest, work.end - work.begin);
+    busy += std::max(0.0, work.end - std::max(work.begin, until));
+    if (work.begin - until > kLongIdleSeconds) idle += work.begin - until;
+    until = std::max(until, work.end);
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::printf("%s: %zu pieces of work, busy %.3f ms of %.3f, long pauses %.3f\n", what.c_str(), traced->size(),
+              busy * 1e3, until * 1e3, idle * 1e3);
+  for (const auto& [name, sum] : sorted) {
+    std::printf("%9.1f us %5d times %8.1f longest  %s\n", sum.seconds * 1e6, sum.count, sum.longest * 1e6,
+                name.c_str());
+  }
+  double end = 0;
+  for (const TracedWork& work : *traced) {
+    if (work.begin - end > kLongIdleSeconds) {
+      std::printf("idle %7.1f us before %s at %.3f ms\n", (work.begin - end) * 1e6, work.name.c_str(),
+                  work.begin * 1e3);
+    }
+    end = std::max(end, work.end);
+  }
+  std::fflush(stdout);
 }
 
 }  // namespace intrawarp

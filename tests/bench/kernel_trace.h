@@ -22,6 +22,10 @@ struct TracedWork {
 // In the order of their beginnings. NOT_FOUND without CUPTI. `call` waits for what it starts.
 absl::StatusOr<std::vector<TracedWork>> TraceKernels(const std::function<absl::Status()>& call);
 
+// Prints the kernels of `call` by the time that each takes, and where the device waits for more than 50 us; `what`
+// names the call. Prints why there are none.
+void PrintKernels(const std::string& what, const std::function<absl::Status()>& call);
+
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_TESTS_BENCH_KERNEL_TRACE_H_
