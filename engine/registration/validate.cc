@@ -55,6 +55,15 @@ absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOption
   return absl::OkStatus();
 }
 
+// Nobody asks for the stages of an automatic registration: where they do not fit the fixed image, the image is at
+// fault.
+absl::Status ValidateAutomaticStages(const RegistrationInput& input) {
+  const Geometry& fixed = input.fixed->geometry();
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed", fixed.voxels()));
+  const absl::Status valid = ValidateStages(fixed, input.stages);
+  return valid.ok() ? valid : Unmet("fixed", absl::StrCat(SizeString(fixed), " voxels: ", valid.message()));
+}
+
 absl::Status ValidateInitial(const char* name, const AffineMap& initial) {
   for (const auto& row : initial.m) {
     for (double entry : row) {
@@ -156,7 +165,8 @@ absl::Status ValidateSamples(const RegistrationInput& input, absl::string_view f
 }
 
 absl::Status ValidateRegistration(const RegistrationInput& input) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.fixed->geometry(), input.stages));
+  INTRAWARP_RETURN_IF_ERROR(input.automatic ? ValidateAutomaticStages(input)
+                                            : ValidateStages(input.fixed->geometry(), input.stages));
   INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
