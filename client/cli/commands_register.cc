@@ -82,12 +82,21 @@ std::optional<Geometry> GeometryOf(const std::string& volume, Session& session) 
   return geometry.ok() ? std::optional(*geometry) : std::nullopt;
 }
 
+// The options whose stages Progress counts: without named stages a slice in a volume has a rigid one. `fixed` absent:
+// stages are named, or the image is not known.
+v1::RegistrationOptions CountedOptions(const v1::RegisterRequest& request, const std::optional<Geometry>& fixed,
+                                       Session& session) {
+  v1::RegistrationOptions options = request.options();
+  if (!fixed || !fixed->is_2d()) return options;
+  const std::optional<Geometry> moving = GeometryOf(request.moving(), session);
+  if (moving && !moving->is_2d()) options.add_stages()->mutable_rigid();
+  return options;
+}
+
 // Tells what auto is about to cost on a CPU.
-void TellCost(const v1::RegisterRequest& request, Session& session) {
-  const std::optional<Geometry> fixed = GeometryOf(request.fixed(), session);
-  if (!fixed) return;
+void TellCost(const Geometry& fixed, Session& session) {
   const absl::StatusOr<v1::ServerInfo> server = session.client().GetServerInfo(session.call());
-  const std::string line = server.ok() ? CostLine(*server, *fixed) : "";
+  const std::string line = server.ok() ? CostLine(*server, fixed) : "";
   if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
@@ -107,14 +116,17 @@ absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFla
                                  Outcome* outcome) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
   if (flags.Has("field")) *request.mutable_field() = field;
-  if (registration.options.stages().empty()) TellCost(request, session);
+  const bool is_automatic = request.options().stages().empty();
+  const std::optional<Geometry> fixed = is_automatic ? GeometryOf(request.fixed(), session) : std::nullopt;
+  const v1::RegistrationOptions counted = CountedOptions(request, fixed, session);
+  if (fixed && counted.stages().empty()) TellCost(*fixed, session);
   INTRAWARP_RETURN_IF_ERROR(session.Retrying([&]() -> absl::Status {
     ProgressBar bar;
     INTRAWARP_ASSIGN_OR_RETURN(outcome->result, session.client().Register(
                                                     request,
                                                     [&](const v1::Progress& progress) {
-                                                      bar.Update(RegistrationFraction(request.options(), progress),
-                                                                 RegistrationStep(request.options(), progress));
+                                                      bar.Update(RegistrationFraction(counted, progress),
+                                                                 RegistrationStep(counted, progress));
                                                     },
                                                     client::SinkInto(&outcome->field), session.call()));
     return absl::OkStatus();

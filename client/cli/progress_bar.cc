@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,13 +25,29 @@ constexpr double kOptimised = 0.9;
 // After so many iterations a level is two thirds done.
 constexpr double kTypicalIterations = 15;
 
-double Weight(const v1::RegistrationOptions& options, int stage) {
-  if (options.stages().empty()) return stage == 0 ? 1 : kDeformable;  // auto: affine, then ffd
-  const v1::Stage::MethodCase method = options.stages(stage).method_case();
-  return method == v1::Stage::kRigid || method == v1::Stage::kAffine ? 1 : kDeformable;
+struct Step {
+  std::string name;
+  // Its usual cost beside a linear stage, and less where it seldom runs.
+  double weight = 1;
+};
+
+// The steps of a registration without named stages, by the numbers of Progress.stage (registration.proto).
+std::vector<Step> AutomaticSteps() {
+  return {{"affine (ngf)", 1},   {"affine (nmi)", 1},
+          {"affine (ssd)", 0.2}, {"ffd (nmi)", kDeformable},
+          {"search", 1},         {"ffd (lncc) after search", 3},
+          {"ffd (lncc)", 2},     {"ffd (nmi, strong bending)", 1}};
 }
 
-int StagesOf(const v1::RegistrationOptions& options) { return options.stages().empty() ? 2 : options.stages_size(); }
+std::vector<Step> StepsOf(const v1::RegistrationOptions& options) {
+  if (options.stages().empty()) return AutomaticSteps();
+  std::vector<Step> steps;
+  for (const v1::Stage& stage : options.stages()) {
+    const bool is_linear = stage.has_rigid() || stage.has_affine();
+    steps.push_back({MethodOf(stage), is_linear ? 1 : kDeformable});
+  }
+  return steps;
+}
 
 // The fraction of one stage.
 double StageFraction(const v1::Progress& p) {
@@ -54,19 +71,21 @@ std::string Clock(double seconds) {
 }  // namespace
 
 double RegistrationFraction(const v1::RegistrationOptions& options, const v1::Progress& progress) {
-  const int stages = StagesOf(options), stage = std::clamp(progress.stage(), 0, stages - 1);
+  const std::vector<Step> steps = StepsOf(options);
   double done = 0, all = 0;
-  for (int i = 0; i < stages; ++i) {
-    all += Weight(options, i);
-    done += Weight(options, i) * (i < stage ? 1 : i == stage ? StageFraction(progress) : 0);
+  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
+    all += steps[i].weight;
+    done += steps[i].weight * (i < progress.stage() ? 1 : i == progress.stage() ? StageFraction(progress) : 0);
   }
   return kOptimised * done / all;
 }
 
 std::string RegistrationStep(const v1::RegistrationOptions& options, const v1::Progress& p) {
-  const bool is_named = p.stage() >= 0 && p.stage() < options.stages_size();
-  const std::string method = is_named ? MethodOf(options.stages(p.stage())) : p.stage() == 0 ? "affine" : "ffd";
-  return absl::StrFormat("%s, level %d of %d, iteration %d", method, p.level() + 1, p.levels(), p.iteration());
+  if (p.stage() < 0) return "before the first stage";
+  const std::vector<Step> steps = StepsOf(options);
+  const bool is_known = p.stage() < static_cast<int>(steps.size());
+  const std::string name = is_known ? steps[p.stage()].name : absl::StrFormat("stage %d", int64_t{1} + p.stage());
+  return absl::StrFormat("%s, level %d of %d, iteration %d", name, int64_t{1} + p.level(), p.levels(), p.iteration());
 }
 
 std::string BarText(double fraction, std::chrono::duration<double> elapsed, const std::string& step) {

@@ -15,12 +15,12 @@
 
 namespace intrawarp::cli {
 
-// How far a registration is, 0 to 1, by what it says of itself: stages and levels count by their usual cost, a level's
-// iterations with ever less, and the end after the last iteration with a tenth. Trials of a stage begin it anew, so the
-// number may fall; the bar does not.
+// How far a registration is, 0 to 1, by its Progress: stages (the steps of auto) and levels count by their usual cost,
+// a level's iterations with ever less, and the end after the last iteration with a tenth. A stage may try its coarsest
+// level anew, so that the number falls; the bar does not.
 double RegistrationFraction(const v1::RegistrationOptions& options, const v1::Progress& progress);
 
-// "ffd, level 2 of 3, iteration 14"
+// "ffd, level 2 of 3, iteration 14"; "before the first stage" while the start or missing tissue is searched.
 std::string RegistrationStep(const v1::RegistrationOptions& options, const v1::Progress& progress);
 
 // "[####------]  40 %  0:12, some 0:18 to go  ffd, level 2 of 3": no time to go before 3 s and 5 %.

@@ -11,6 +11,7 @@
 #include "engine/quality/residual_probe.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/automatic_rules.h"
+#include "engine/registration/automatic_steps.h"
 #include "engine/registration/body.h"
 #include "engine/registration/ffd.h"
 #include "engine/registration/method.h"
@@ -77,8 +78,8 @@ class AutomaticRegistration {
   absl::Status Estimate(Aligned* affine);
   absl::Status TakeMean(const std::vector<Aligned>& tried);
   absl::Status Deform();
-  absl::Status TryDeformation(const FfdOptions& options);
-  absl::Status TryAnotherDeformation(const FfdOptions& options);
+  absl::Status TryDeformation(AutomaticStep step, const FfdOptions& options);
+  absl::Status TryAnotherDeformation(AutomaticStep step, const FfdOptions& options);
   absl::Status AddFailed(const FfdOptions& options, bool is_searched);
   absl::Status TryWithLncc();
   absl::Status TrySearch();
@@ -90,6 +91,10 @@ class AutomaticRegistration {
   absl::Status Answer();
   absl::StatusOr<bool> IsWorse();
 
+  absl::StatusOr<StageResult> RunStep(AutomaticStep step, const StageOptions& resolved, const AffineMap& start,
+                                      const Transform* initial = nullptr, bool continues_stage = false) {
+    return MethodOf(resolved).run(ctx_, {images_, resolved, static_cast<int>(step), start, initial, continues_stage});
+  }
   absl::StatusOr<ResidualProbe> Probe(const Transform& transform) {
     return ProbeResidual(ctx_, *images_.fixed, *images_.moving, images_.fixed_masks[0].mask,
                          images_.moving_masks[0].mask, transform);
@@ -138,7 +143,7 @@ absl::Status AutomaticRegistration::FindStart() {
 absl::StatusOr<AutomaticRegistration::Aligned> AutomaticRegistration::TryAffine(MetricKind metric) {
   const StageOptions options = ResolvedStage(AffineOptions{.metric = metric});
   Aligned affine;
-  INTRAWARP_ASSIGN_OR_RETURN(affine.stage, kAffineMethod.run(ctx_, {images_, options, 0, start_, nullptr, nullptr}));
+  INTRAWARP_ASSIGN_OR_RETURN(affine.stage, RunStep(AffineStep(metric), options, start_));
   if (affine.stage.report.stop_reason == StopReason::kBudget) return affine;
   INTRAWARP_RETURN_IF_ERROR(Estimate(&affine));
   return affine;
@@ -207,11 +212,11 @@ absl::Status AutomaticRegistration::Deform() {
     INTRAWARP_ASSIGN_OR_RETURN(choice_.intensities, MeasureIntensityRelation(ctx_, images_, Affine()));
   }
   choice_.reason = ReasonFor(fixed_, choice_.intensities);
-  INTRAWARP_RETURN_IF_ERROR(TryDeformation(DeformableStage(MetricKind::kNmi)));
+  INTRAWARP_RETURN_IF_ERROR(TryDeformation(AutomaticStep::kDeformation, DeformableStage(MetricKind::kNmi)));
   if (choice_.reason == ChoiceReason::kLinearIntensities) INTRAWARP_RETURN_IF_ERROR(TryWithLncc());
   if (!HasAccepted() && !is_stopped_ && TakesStrongBending(affine_.error)) {
-    INTRAWARP_RETURN_IF_ERROR(
-        TryAnotherDeformation(FfdOptions{.metric = MetricKind::kNmi, .bending_weight = kStrongBending}));
+    INTRAWARP_RETURN_IF_ERROR(TryAnotherDeformation(
+        AutomaticStep::kStrongBending, FfdOptions{.metric = MetricKind::kNmi, .bending_weight = kStrongBending}));
   }
   return Answer();
 }
@@ -221,15 +226,14 @@ absl::Status AutomaticRegistration::TryWithLncc() {
   if (!is_stopped_ && TakesSearch(affine_.error, HasAccepted())) INTRAWARP_RETURN_IF_ERROR(TrySearch());
   const bool leads = best_->search.has_value();
   if (leads || is_stopped_) return absl::OkStatus();
-  return TryAnotherDeformation(DeformableStage(MetricKind::kLncc));
+  return TryAnotherDeformation(AutomaticStep::kLocalDeformation, DeformableStage(MetricKind::kLncc));
 }
 
 // Runs an ffd stage from the affine result and keeps its result where it is the best so far. The best so far and the
 // new one are two results, as AutomaticStages() has them.
 absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
   const StageOptions resolved = ResolvedStage(options);
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
-                             kFfdMethod.run(ctx_, {images_, resolved, 1, Affine(), input_.initial_transform, nullptr}));
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(step, resolved, Affine(), input_.initial_transform));
   is_stopped_ = is_stopped_ || stage.report.stop_reason == StopReason::kBudget;
   INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial, Judge(options, stage.transform));
   const DeformationTrial* best = best_.has_value() ? &choice_.deformations[best_->trial] : nullptr;
@@ -242,8 +246,8 @@ absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
 }
 
 // The same with a result already, which remains where the stage has none.
-absl::Status AutomaticRegistration::TryAnotherDeformation(const FfdOptions& options) {
-  const absl::Status status = TryDeformation(options);
+absl::Status AutomaticRegistration::TryAnotherDeformation(AutomaticStep step, const FfdOptions& options) {
+  const absl::Status status = TryDeformation(step, options);
   return absl::IsFailedPrecondition(status) ? AddFailed(options, /*is_searched=*/false) : status;
 }
 
@@ -265,12 +269,11 @@ absl::Status AutomaticRegistration::TrySearch() {
 // The affine part of such a result is only the map of the start.
 absl::Status AutomaticRegistration::SearchAndDeform(const FfdOptions& options) {
   const StageOptions search_options = ResolvedStage(SearchOptions{}), ffd_options = ResolvedStage(options);
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult search,
-                             kSearchMethod.run(ctx_, {images_, search_options, 1, search_start_, nullptr, nullptr}));
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult search, RunStep(AutomaticStep::kSearch, search_options, search_start_));
   is_stopped_ = search.report.stop_reason == StopReason::kBudget;
   if (is_stopped_) return absl::OkStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(
-      StageResult stage, kFfdMethod.run(ctx_, {images_, ffd_options, 2, search_start_, &search.transform, nullptr}));
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(AutomaticStep::kDeformationAfterSearch, ffd_options,
+                                                        search_start_, &search.transform, /*continues_stage=*/true));
   is_stopped_ = stage.report.stop_reason == StopReason::kBudget;
   INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe before, Probe(Transform(search_start_)));
   INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial,

@@ -21,7 +21,8 @@
 //   one stays.
 // - A budget that ends a trial, whichever it is, leaves trials untried: the answer's stop_reason is kBudget.
 //
-// automatic_rules.h has the rules as functions, docs/evidence/accuracy.md the figures that they come from.
+// automatic_rules.h has the rules as functions, automatic_steps.h the trials as steps of Progress, and
+// docs/evidence/accuracy.md the figures behind the rules.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
 #define INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
 

@@ -34,6 +34,8 @@ struct StageTask {
   // The transform that a deformable stage continues when it has the stage's native form (control grid, velocity); null:
   // none.
   const Transform* initial = nullptr;
+  // `initial` is the result of an earlier stage of the same registration.
+  bool continues_stage = false;
   // A deformable stage of several levels calls it before the finest one, unless it was stopped; null: nobody asks.
   const CoarseHook* coarse = nullptr;
 };

@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/automatic.h"
+#include "engine/registration/automatic_steps.h"
 #include "engine/registration/landmark_force.h"
 #include "engine/registration/log_demons.h"
 #include "engine/registration/mask_levels.h"
@@ -46,6 +47,8 @@ struct Pipeline {
   std::optional<double> value;
   // Index of the last stage that ran.
   int last = 0;
+  // Progress.stage of the first one.
+  int first_step = 0;
 };
 
 // The stages with every SSD of a linear one replaced by NGF, which serves images of unlike intensities.
@@ -107,8 +110,9 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const Transform* initial = before.is_affine() ? pipeline->input.initial_transform : &before;
   const bool is_last = index + 1 == static_cast<int>(pipeline->stages.size());
   const CoarseHook* coarse = is_last && pipeline->input.coarse ? &*pipeline->input.coarse : nullptr;
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, {pipeline->images, options, index,
-                                                                            pipeline->start, initial, coarse}));
+  const StageTask task{pipeline->images,    options, pipeline->first_step + index, pipeline->start, initial,
+                       !before.is_affine(), coarse};
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, task));
   // The objective is that of the stage as it ran: what it chose by the images stays.
   pipeline->stages[index] = stage.report.options;
   pipeline->start = stage.transform.affine();
@@ -171,8 +175,9 @@ absl::StatusOr<MissingTissue> Search(const ExecContext& ctx, const RegistrationI
   return FindMissingTissue(ctx, *input.fixed, *input.moving, fixed_mask, moving_mask, transform);
 }
 
-// On images that are through their windows.
-absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const RegistrationInput& input) {
+// On images that are through their windows. Progress counts named stages from `first_step`.
+absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const RegistrationInput& input,
+                                                int first_step = 0) {
   ArenaScope scope(ctx.arena());
   const Geometry &fixed = input.fixed->geometry(), &moving = input.moving->geometry();
   const bool is_plane = fixed.is_2d() && moving.is_2d();
@@ -186,7 +191,7 @@ absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const Re
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", images.fixed_masks[0].count));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", images.moving_masks[0].count));
   if (input.automatic) return RegisterAutomatically(ctx, input, images);
-  Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0};
+  Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0, first_step};
   INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, MetricOf(pipeline.stages.front()), &pipeline));
   if (MayGiveWay(input)) INTRAWARP_RETURN_IF_ERROR(AdaptToIntensities(ctx, &pipeline));
   RegistrationResult& result = pipeline.result;
@@ -219,7 +224,7 @@ constexpr double kMarginMm = 3;
 
 absl::StatusOr<RegistrationResult> RegisterAroundMissing(const ExecContext& ctx, const RegistrationInput& input) {
   std::optional<MissingTissue> missing;
-  absl::StatusOr<RegistrationResult> search = RegisterOnce(ctx, SearchOf(input));
+  absl::StatusOr<RegistrationResult> search = RegisterOnce(ctx, SearchOf(input), kBeforeStages);
   if (!search.ok() && !absl::IsFailedPrecondition(search.status())) return search.status();
   if (search.ok() && search->stop_reason != StopReason::kBudget) {
     INTRAWARP_ASSIGN_OR_RETURN(missing, Search(ctx, input, search->transform));

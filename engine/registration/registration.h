@@ -93,7 +93,7 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
 // Device memory that the result's transform holds at most, for a valid input; a little less when a budget ends an ffd
 // stage early.
 int64_t RegistrationResultBytes(const RegistrationInput& input);
-// The same after one stage, for a fixed image on `fixed`.
+// The same after one stage.
 int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed);
 
 // Validates the input (validate.h) and runs the stages on the images through their windows (image/window.h). Looks at

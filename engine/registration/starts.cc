@@ -14,6 +14,7 @@
 #include "engine/metric/affine_objective.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/affine.h"
+#include "engine/registration/automatic_steps.h"
 #include "engine/registration/body.h"
 #include "engine/registration/rotations.h"
 
@@ -270,7 +271,7 @@ bool StartFinder::AreApart(const AffineMap& a, const AffineMap& b) const {
 
 absl::Status StartFinder::CheckTime() {
   if (stopped_) return absl::OkStatus();
-  const Decision decision = ctx_.Checkpoint(Progress{0, 0, coarsest_ + 1, 0, 0});
+  const Decision decision = ctx_.Checkpoint(Progress{kBeforeStages, 0, coarsest_ + 1, 0, 0});
   if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
   stopped_ = stopped_ || decision == Decision::kStop;
   return absl::OkStatus();
@@ -303,7 +304,7 @@ void StartFinder::Score(double v0, Trials* trials) const {
 absl::Status StartFinder::OptimiseAll(int level, int iterations, double v0, Trials* trials) {
   for (Trial& trial : *trials) trial.score.reset();
   if (stopped_) return absl::OkStatus();
-  const Progress progress{0, 0, coarsest_ + 1, 0, 0};
+  const Progress progress{kBeforeStages, 0, coarsest_ + 1, 0, 0};
   INTRAWARP_ASSIGN_OR_RETURN(const RigidRuns ends,
                              RunRigidLevel(ctx_, {images_, metric_, level}, MapsOf(*trials), iterations, progress));
   for (size_t i = 0; i < trials->size(); ++i) {

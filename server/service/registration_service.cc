@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/registration/automatic_steps.h"
 #include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "proto/convert.h"
@@ -211,9 +211,7 @@ absl::StatusOr<std::shared_ptr<Grant>> RegisterCall::AdmitCall(const Claim& clai
 
 void RegisterCall::Tell(const Progress& progress) {
   if (operation() != nullptr) {
-    return operation()->Progressed(
-        {absl::StrCat("stage ", progress.stage + 1, ", level ", progress.level + 1, " of ", progress.levels),
-         progress.iteration, 0, "iterations"});
+    return operation()->Progressed({StepText(input_, progress), progress.iteration, 0, "iterations"});
   }
   v1::RegisterResponse response;
   *response.mutable_progress() = ProgressToProto(progress);

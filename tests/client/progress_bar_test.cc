@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace intrawarp::cli {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -39,6 +43,49 @@ TEST(RegistrationFractionTest, GrowsWithStagesLevelsAndIterations) {
   EXPECT_LT(last, 1) << "the assessment follows";
   // The second stage has the larger part.
   EXPECT_LT(RegistrationFraction(options, At(1, 0, 3, 0)), 0.3);
+}
+
+// All steps of auto, of which a registration runs some.
+TEST(RegistrationFractionTest, GrowsWithTheStepsOfAuto) {
+  const v1::RegistrationOptions automatic;
+  double last = 0;
+  for (const int step : {-1, 0, 1, 2, 3, 4, 5, 6, 7}) {
+    for (int level = 0; level < 2; ++level) {
+      const double now = RegistrationFraction(automatic, At(step, level, 2, 10));
+      EXPECT_TRUE(step < 0 ? now == 0 : now > last) << step << level;
+      last = now;
+    }
+  }
+  EXPECT_GT(last, 0.85);
+  EXPECT_LT(last, 0.9) << "the last step goes on";
+  // Where the registration ends with its first deformation, a good part is done.
+  EXPECT_GT(RegistrationFraction(automatic, At(4, 0, 1, 0)), 0.4);
+}
+
+TEST(RegistrationStepTest, NamesTheStepsOfAuto) {
+  const v1::RegistrationOptions automatic;
+  std::vector<std::string> names;
+  for (int step = 0; step < 8; ++step) {
+    const std::string text = RegistrationStep(automatic, At(step, 1, 3, 14));
+    const size_t end = text.find(", level 2 of 3, iteration 14");
+    ASSERT_NE(end, std::string::npos) << text;
+    names.push_back(text.substr(0, end));
+  }
+  EXPECT_THAT(names, ElementsAre("affine (ngf)", "affine (nmi)", "affine (ssd)", "ffd (nmi)", "search",
+                                 "ffd (lncc) after search", "ffd (lncc)", "ffd (nmi, strong bending)"));
+}
+
+TEST(RegistrationStepTest, NamesNoStepThatItDoesNotKnow) {
+  v1::RegistrationOptions named;
+  named.add_stages()->mutable_search();
+  named.add_stages()->mutable_ffd();
+  EXPECT_EQ(RegistrationStep(named, At(0, 0, 1, 3)), "search, level 1 of 1, iteration 3");
+  EXPECT_EQ(RegistrationStep(named, At(1, 0, 2, 3)), "ffd, level 1 of 2, iteration 3");
+  EXPECT_EQ(RegistrationStep(named, At(2, 0, 2, 3)), "stage 3, level 1 of 2, iteration 3");
+  EXPECT_EQ(RegistrationStep({}, At(8, 0, 2, 3)), "stage 9, level 1 of 2, iteration 3");
+  for (const v1::RegistrationOptions& options : {named, v1::RegistrationOptions()}) {
+    EXPECT_EQ(RegistrationStep(options, At(-1, 0, 4, 0)), "before the first stage");
+  }
 }
 
 TEST(RegistrationFractionTest, TakesAnythingThatAServerSends) {

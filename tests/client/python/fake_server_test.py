@@ -15,6 +15,7 @@ import pytest
 import intrawarp as iw
 from intrawarp import testing, v1
 from intrawarp._core import parse_names, rendezvous
+from intrawarp.progress import stage_fraction
 
 
 @pytest.fixture
@@ -453,6 +454,16 @@ def test_progress_only_rises(fake, server):
     assert list(failing) == []
     with pytest.raises(iw.errors.NotFound):
         failing.result()
+
+
+def test_steps_that_the_server_chooses_fill_no_bar_too_early():
+    before, words = stage_fraction(-1, 0, 0, 4, 3, 0)
+    assert (before, words) == (0, "before the first stage")
+    ends = [stage_fraction(step, 0, 2, 3, 100, 100) for step in range(8)]
+    assert [text for _, text in ends][3] == "stage 4, level 3 of 3, iteration 100"
+    fractions = [fraction for fraction, _ in ends]
+    assert fractions == sorted(fractions) and fractions[2] < 0.5 and fractions[-1] == 1
+    assert stage_fraction(0, 2, 1, 2, 100, 100) == (0.5, "stage 1 of 2, level 2 of 2, iteration 100")
 
 
 def test_a_bar_is_anybodys(fake, server, capsys):

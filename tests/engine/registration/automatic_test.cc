@@ -4,12 +4,14 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/base/field_error.h"
 #include "engine/registration/automatic_rules.h"
+#include "engine/registration/automatic_steps.h"
 #include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {
@@ -46,6 +48,7 @@ class AutomaticTest : public TexturedPairTest {
   double AffineError(const Pair& pair, const RegistrationResult& result, int margin = 5) {
     return MeanError(pair, Transform(result.transform.affine(), pair.fixed_grid), margin);
   }
+  static bool IsAt(AutomaticStep step, const Progress& progress) { return progress.stage == static_cast<int>(step); }
   static Pair Remapped(Pair pair, const std::function<double(double)>& map) {
     for (float& value : pair.moving) value = static_cast<float>(map(value));
     return pair;
@@ -168,8 +171,9 @@ TEST_P(AutomaticTest, TakesOutADeformationThatGainsNothing) {
   const Pair pair = Remapped(MakePair(0), [](double v) { return std::abs(v - 110); });
   Case c(*this, pair);
   c.input.initial_transform = &start->transform;
-  const absl::StatusOr<RegistrationResult> result = RunInput(
-      c.input, [](const Progress& progress) { return progress.stage == 1 ? Decision::kStop : Decision::kContinue; });
+  const absl::StatusOr<RegistrationResult> result = RunInput(c.input, [](const Progress& progress) {
+    return IsAt(AutomaticStep::kDeformation, progress) ? Decision::kStop : Decision::kContinue;
+  });
   ASSERT_OK(result) << result.status();
   const Choice& choice = *result->choice;
   EXPECT_FALSE(choice.is_deformed()) << Describe(choice);
@@ -189,14 +193,10 @@ TEST_P(AutomaticTest, OtherDeformationsThatFailLeaveTheFirst) {
   const Pair pair = MakePair(5);
   const Case c(*this, pair);
   const ConstVolumeView finest = c.moving.volume();
-  int deformations = 0;
-  std::pair<int, int> last = {0, -1};
+  bool is_gone = false;
   const absl::StatusOr<RegistrationResult> result = RunInput(c.input, [&](const Progress& progress) {
-    if (progress.stage != 1) return Decision::kContinue;
-    const std::pair<int, int> now = {progress.level, progress.iteration};
-    const bool begins = deformations == 0 || now < last;
-    last = now;
-    if (begins && ++deformations == 2) {
+    if (!is_gone && IsAt(AutomaticStep::kSearch, progress)) {
+      is_gone = true;
       EXPECT_OK(device().Fill(const_cast<float*>(finest.data), 0xFF, finest.geometry.voxels() * sizeof(float),
                               ctx().stream()));
       EXPECT_OK(device().Synchronize(ctx().stream()));
@@ -282,6 +282,52 @@ TEST_P(AutomaticTest, AnswersForTinyImages) {
   }
 }
 
+// Iterations may: a stage tries its coarsest level more than once.
+TEST_P(AutomaticTest, StepsAndLevelsOfItsProgressNeverGoBack) {
+  const Pair pair = MakePair(5);
+  const Case c(*this, pair);
+  std::vector<std::string> steps;
+  std::pair<int, int> last = {kBeforeStages, 0};
+  ASSERT_OK(RunInput(c.input, [&](const Progress& progress) {
+    const std::pair<int, int> now = {progress.stage, progress.level};
+    EXPECT_GE(now, last);
+    if (progress.stage >= 0 && (steps.empty() || progress.stage > last.first)) {
+      const std::string text = StepText(c.input, progress);
+      steps.push_back(text.substr(0, text.find(", level 1 of")));
+    }
+    last = now;
+    return Decision::kContinue;
+  }));
+  EXPECT_THAT(steps,
+              testing::ElementsAre("affine (ngf)", "affine (nmi)", "ffd (nmi)", "search", "ffd (lncc) after search"));
+}
+
+TEST_P(AutomaticTest, StepsOfNamedStagesAreTheirMethods) {
+  RegistrationInput input;
+  input.stages = {RigidOptions(), SearchOptions()};
+  EXPECT_EQ(StepText(input, {.stage = 0, .level = 1, .levels = 3}), "rigid, level 2 of 3");
+  EXPECT_EQ(StepText(input, {.stage = 1, .level = 0, .levels = 1}), "search, level 1 of 1");
+  EXPECT_EQ(StepText(input, {.stage = kBeforeStages, .levels = 4}), "before the first stage");
+  EXPECT_EQ(StepText(input, {.stage = 5, .levels = 1}), "stage 6, level 1 of 1");
+  input.automatic = true;
+  EXPECT_EQ(StepText(input, {.stage = kAutomaticSteps, .levels = 1}), "stage 9, level 1 of 1");
+}
+
+TEST_P(AutomaticTest, MissingTissueIsSearchedBeforeTheFirstStage) {
+  const Pair pair = MakePair(0);
+  Case c(*this, pair);
+  c.input.stages = {AffineOptions{}};
+  c.input.automatic = false;
+  c.input.initial = AffineMap::Identity();
+  c.input.find_missing_tissue = true;
+  std::vector<int> stages;
+  ASSERT_OK(RunInput(c.input, [&](const Progress& progress) {
+    if (stages.empty() || stages.back() != progress.stage) stages.push_back(progress.stage);
+    return Decision::kContinue;
+  }));
+  EXPECT_THAT(stages, testing::ElementsAre(kBeforeStages, 0));
+}
+
 // A warm-up runs these in the workspace of the automatic registration.
 TEST_P(AutomaticTest, ItsPipelinesAreValidOnEveryGrid) {
   for (const Int3 size : {Int3{20, 18, 16}, Int3{20, 18, 1}, Int3{20, 2, 16}, Int3{40, 2, 1}}) {
@@ -308,6 +354,14 @@ TEST_P(AutomaticTest, NamesWhatIsWrong) {
   const absl::Status tiny = RunInput(Case(*this, pair).input).status();
   EXPECT_EQ(tiny.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(FieldOf(tiny), "fixed");
+  // The control grid after a search would be coarser than this image, which is not to be blamed on stages that nobody
+  // named.
+  pair.fixed_grid = pair.moving_grid = Geometry{.size = {2, 2, 2}, .spacing = {2, 2, 2}};
+  pair.fixed = pair.moving = RandomFloats(8, 1);
+  const absl::Status tiniest = RunInput(Case(*this, pair).input).status();
+  EXPECT_EQ(tiniest.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(FieldOf(tiniest), "fixed");
+  EXPECT_THAT(std::string(tiniest.message()), HasSubstr("voxels or more"));
   pair = MakePair(0);
   pair.moving.assign(pair.moving.size(), 5.0f);
   const absl::Status constant = RunInput(Case(*this, pair).input).status();

@@ -668,12 +668,11 @@ class Core:
 def report_stage(reporter: Reporter, stages: List[str], request: v1.RegisterRequest, step: v1.Progress) -> None:
     if not reporter.wanted:
         return
-    count = len(stages) or 2  # the server's own choice is affine and ffd
     iterations = 0
-    if step.stage < len(stages) and stages[step.stage]:
+    if 0 <= step.stage < len(stages) and stages[step.stage]:
         message = getattr(request.options.stages[step.stage], stages[step.stage])
         iterations = message.iterations or _DEFAULT_ITERATIONS[stages[step.stage]]
-    fraction, text = stage_fraction(step.stage, count, step.level, step.levels, step.iteration, iterations)
+    fraction, text = stage_fraction(step.stage, len(stages), step.level, step.levels, step.iteration, iterations)
     value = step.value if step.iteration > 0 else None
     # The whole is done when the result is there.
     reporter(min(0.99, fraction), text, step.iteration, iterations, value)

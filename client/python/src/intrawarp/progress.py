@@ -40,6 +40,9 @@ class Progress:
         return f"Progress({self.phase}, {self.fraction:.0%}, {self.text!r})"
 
 
+# The steps of a registration without named stages: Progress.stage in registration.proto.
+_AUTOMATIC_STEPS = 8
+
 ProgressCallback = Callable[[Progress], Any]
 # None or False: nothing; True: a bar, of tqdm or rich where there is one; a callback; the class or module tqdm.
 ProgressArgument = Union[None, bool, ProgressCallback, Any]
@@ -173,10 +176,16 @@ class Reporter:
 def stage_fraction(
     stage: int, stages: int, level: int, levels: int, iteration: int, iterations: int
 ) -> Tuple[float, str]:
-    """An estimate of how much of a registration is done, and its step in words, counted from 1."""
+    """An estimate of how much of a registration is done, and its step in words, counted from 1.
+
+    Without named stages (`stages` is 0) the server counts its steps, and leaves some of them out. A `stage` below 0 is
+    the work before the first one.
+    """
+    if stage < 0:
+        return 0.0, "before the first stage"
     within = min(1.0, iteration / iterations) if iterations else 0.5
     of_stage = (level + within) / max(1, levels)
-    fraction = (stage + min(1.0, of_stage)) / max(1, stages, stage + 1)
+    fraction = (stage + min(1.0, of_stage)) / max(stages or _AUTOMATIC_STEPS, stage + 1)
     of = f" of {stages}" if stages else ""
     return fraction, f"stage {stage + 1}{of}, level {level + 1} of {max(1, levels)}, iteration {iteration}"
 
