@@ -230,8 +230,8 @@ absl::Status AutomaticRegistration::TryWithLncc() {
 }
 
 // Runs an ffd stage from the affine result and keeps its result where it is the best so far. The best so far and the
-// new one are two results, as AutomaticStages() has them.
-absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
+// new one are two results, which AutomaticTransformBytes() counts.
+absl::Status AutomaticRegistration::TryDeformation(AutomaticStep step, const FfdOptions& options) {
   const StageOptions resolved = ResolvedStage(options);
   INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(step, resolved, Affine(), input_.initial_transform));
   is_stopped_ = is_stopped_ || stage.report.stop_reason == StopReason::kBudget;
@@ -363,6 +363,21 @@ int64_t AutomaticWorkspaceBytes(const Device& device, const RegistrationInput& i
     bytes = std::max(bytes, MethodOf(resolved).workspace_bytes(device, fixed, moving, resolved));
   }
   return bytes;
+}
+
+int64_t AutomaticResultBytes(const Geometry& fixed) {
+  const int64_t aligned = StageResultBytes(DeformableStage(MetricKind::kNmi), fixed);
+  return fixed.is_2d() ? aligned : std::max(aligned, StageResultBytes(StageAfterSearch(MetricKind::kLncc), fixed));
+}
+
+// The best deformation so far stays beside another from the affine part, or beside a search and the deformation after
+// it.
+int64_t AutomaticTransformBytes(const Geometry& fixed) {
+  const int64_t aligned = StageResultBytes(DeformableStage(MetricKind::kNmi), fixed);
+  if (fixed.is_2d()) return 2 * aligned;
+  const int64_t searched =
+      StageResultBytes(SearchOptions{}, fixed) + StageResultBytes(StageAfterSearch(MetricKind::kLncc), fixed);
+  return aligned + std::max(aligned, searched);
 }
 
 absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx, const RegistrationInput& input,

@@ -30,6 +30,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
+#include "engine/geometry/geometry.h"
 #include "engine/registration/registration.h"
 
 namespace intrawarp {
@@ -37,6 +38,9 @@ namespace intrawarp {
 // These take an input with `automatic`, for RegistrationWorkspaceBytes and Register (registration.h), which say what
 // they do and what they return. The workspace suffices for the chosen stages by name, too.
 int64_t AutomaticWorkspaceBytes(const Device& device, const RegistrationInput& input);
+// RegistrationResultBytes and RegistrationMemoryBytes of an automatic registration.
+int64_t AutomaticResultBytes(const Geometry& fixed);
+int64_t AutomaticTransformBytes(const Geometry& fixed);
 absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx, const RegistrationInput& input,
                                                          const RegistrationImages& images);
 

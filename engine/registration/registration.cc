@@ -247,6 +247,17 @@ int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& inp
   return std::max(bytes, NamedWorkspaceBytes(device, search));
 }
 
+// A stage starts from the result of the one before it, which stays until the stage has its own.
+int64_t NamedTransformBytes(const std::vector<StageOptions>& stages, const Geometry& fixed) {
+  int64_t before = 0, most = 0;
+  for (const StageOptions& stage : stages) {
+    const int64_t result = StageResultBytes(stage, fixed);
+    most = std::max(most, before + result);
+    before = result;
+  }
+  return most;
+}
+
 // The most that landmarks take at any time, in any method.
 int64_t LandmarksWorkspaceBytes(int64_t landmarks) {
   return std::max({GridLandmarksBytes(landmarks), LandmarkForceBytes(landmarks), NodePullsBytes(landmarks)});
@@ -270,13 +281,28 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
 }
 
+int64_t RegistrationResultBytes(const std::vector<StageOptions>& stages, bool automatic, const Geometry& fixed) {
+  return automatic ? AutomaticResultBytes(fixed) : StageResultBytes(stages.back(), fixed);
+}
+
 int64_t RegistrationResultBytes(const RegistrationInput& input) {
-  return StageResultBytes(input.stages.back(), input.fixed->geometry());
+  return RegistrationResultBytes(input.stages, input.automatic, input.fixed->geometry());
 }
 
 int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed) {
   const StageOptions resolved = Resolved(stage, fixed);
   return MethodOf(resolved).result_bytes(fixed, resolved);
+}
+
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, bool automatic, bool find_missing_tissue,
+                                const Geometry& fixed) {
+  // The result of the search for missing tissue is freed before the first stage.
+  const int64_t missing = find_missing_tissue ? StageResultBytes(SearchOptions{}, fixed) : 0;
+  return std::max(missing, automatic ? AutomaticTransformBytes(fixed) : NamedTransformBytes(stages, fixed));
+}
+
+int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
+  return RegistrationMemoryBytes(input.stages, input.automatic, input.find_missing_tissue, input.fixed->geometry());
 }
 
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& as_they_came) {

@@ -81,7 +81,7 @@ bool IsSliceToVolume(const RegistrationInput& input);
 std::vector<StageOptions> AutomaticSliceStages();
 
 // An automatic registration as stages: an affine one, a search and two of ffd, of whose results the better remains,
-// with metrics that every input allows. The last gives the form and the largest size of its result.
+// with metrics that every input allows. The last gives the form of its result.
 std::vector<StageOptions> AutomaticStages();
 // Pipelines that together run all that an automatic registration may try on such a fixed image: the affine metrics
 // (after a rigid one with the metric of the search of a start, where that is another), and one deformation each. They
@@ -90,11 +90,17 @@ std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed)
 
 // Device memory that Register takes from the arena of a context on `device`, for a valid input.
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input);
-// Device memory that the result's transform holds at most, for a valid input; a little less when a budget ends an ffd
-// stage early.
+// Device memory that the result's transform holds at most, for valid stages and a fixed image on `fixed`; a little less
+// when a budget ends an ffd stage early. `automatic` is as in RegistrationInput.
+int64_t RegistrationResultBytes(const std::vector<StageOptions>& stages, bool automatic, const Geometry& fixed);
 int64_t RegistrationResultBytes(const RegistrationInput& input);
 // The same after one stage.
 int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed);
+// Device memory that all transforms of Register hold at the same time, at most. At the end of a named stage there are
+// its result and the one that it started from.
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, bool automatic, bool find_missing_tissue,
+                                const Geometry& fixed);
+int64_t RegistrationMemoryBytes(const RegistrationInput& input);
 
 // Validates the input (validate.h) and runs the stages on the images through their windows (image/window.h). Looks at
 // ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with stop_reason kBudget,

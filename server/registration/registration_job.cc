@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -68,25 +67,6 @@ CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed) {
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   return std::max(AssessedWorkspaceBytes(device, input),
                   WindowBytes(input) + ProduceFieldWorkspaceBytes(device, input.fixed->geometry()));
-}
-
-int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
-  return RegistrationMemoryBytes(input.stages, input.fixed->geometry(), input.find_missing_tissue);
-}
-
-int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed,
-                                bool find_missing_tissue) {
-  // The result of a search stays beside the next two, which AutomaticStages() needs.
-  int64_t searched = 0, before = 0, most = 0;
-  for (const StageOptions& stage : stages) {
-    const int64_t result = StageResultBytes(stage, fixed);
-    const bool is_search = std::holds_alternative<SearchOptions>(stage);
-    most = std::max(most, searched + before + result);
-    searched = is_search ? result : searched;
-    before = is_search ? 0 : result;
-  }
-  if (find_missing_tissue) most = std::max(most, StageResultBytes(SearchOptions{}, fixed));
-  return most;
 }
 
 absl::StatusOr<Claim> RegistrationClaim(const Device& device, const RegistrationInput& input,

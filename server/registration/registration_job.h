@@ -71,13 +71,6 @@ struct RegistrationOutcome {
 // For an input whose task has a coarse_field: the workspace that making it takes. RunRegistration sets the call.
 CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed);
 
-// Device memory of the transforms that RunRegistration makes: at the end of a stage there are two, of which the
-// result remains, beside the result of a search among the stages; with find_missing_tissue, before them, the result of
-// the search for it.
-int64_t RegistrationMemoryBytes(const RegistrationInput& input);
-int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed,
-                                bool find_missing_tissue);
-
 // Workspace of RunRegistration.
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);
 

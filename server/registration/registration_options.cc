@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "engine/registration/levels.h"
 #include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/registration/stage_messages.h"
@@ -206,6 +207,11 @@ absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const R
   return request;
 }
 
+PlannedStages StagesFor(const RegistrationPlan& plan, const Geometry& fixed, const Geometry& moving) {
+  if (plan.automatic && IsSliceOf(fixed, moving)) return {AutomaticSliceStages(), false};
+  return {plan.stages, plan.automatic};
+}
+
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
                                         const PreparedImage& moving) {
   RegistrationInput input;
@@ -213,9 +219,9 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   input.moving = &moving;
   if (plan.fixed_mask != nullptr) input.fixed_mask = &plan.fixed_mask->image;
   if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
-  const bool is_chosen_slice = plan.automatic && IsSliceToVolume(input);
-  input.stages = is_chosen_slice ? AutomaticSliceStages() : plan.stages;
-  input.automatic = plan.automatic && !is_chosen_slice;
+  PlannedStages planned = StagesFor(plan, fixed.geometry(), moving.geometry());
+  input.stages = std::move(planned.stages);
+  input.automatic = planned.automatic;
   input.keep_deformation = plan.keep_deformation;
   input.find_missing_tissue = plan.find_missing_tissue;
   input.landmarks = plan.landmarks;

@@ -76,8 +76,15 @@ int64_t CostSize(const Geometry& fixed, const Geometry& moving);
 // alone, a velocity from a log-demons stage.
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
 
-// The engine's view of a plan; AutomaticSliceStages() where it names no stages and the images are a slice and a volume.
-// `plan`, `fixed` and `moving` must outlive it.
+// The stages of a plan for images on these grids: AutomaticSliceStages(), which are not automatic, where the plan names
+// no stages and the images are a slice and a volume.
+struct PlannedStages {
+  std::vector<StageOptions> stages;
+  bool automatic = false;
+};
+PlannedStages StagesFor(const RegistrationPlan& plan, const Geometry& fixed, const Geometry& moving);
+
+// The engine's view of a plan, with StagesFor the images. `plan`, `fixed` and `moving` must outlive it.
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
                                         const PreparedImage& moving);
 

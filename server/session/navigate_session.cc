@@ -38,6 +38,12 @@ const Geometry& ExpectedFixed(const SessionSetup& setup) {
   return setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
 }
 
+PlannedStages ExpectedStages(const SessionSetup& setup) {
+  const Geometry& resident = setup.resident->image.geometry();
+  return setup.resident_is_fixed ? StagesFor(setup.plan, resident, setup.expected.geometry)
+                                 : StagesFor(setup.plan, setup.expected.geometry, resident);
+}
+
 std::chrono::system_clock::time_point TimeFromProto(const google::protobuf::Timestamp& from) {
   const std::chrono::nanoseconds since = std::chrono::seconds(from.seconds()) + std::chrono::nanoseconds(from.nanos());
   return std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(since));
@@ -55,9 +61,10 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
 }  // namespace
 
 Amounts ResultRoom(const SessionSetup& setup) {
-  const int64_t computing =
-      RegistrationMemoryBytes(setup.plan.stages, ExpectedFixed(setup), setup.plan.find_missing_tissue);
-  const int64_t each = StageResultBytes(setup.plan.stages.back(), ExpectedFixed(setup));
+  const auto& [stages, automatic] = ExpectedStages(setup);
+  const Geometry& fixed = ExpectedFixed(setup);
+  const int64_t computing = RegistrationMemoryBytes(stages, automatic, setup.plan.find_missing_tissue, fixed);
+  const int64_t each = RegistrationResultBytes(stages, automatic, fixed);
   const int others = setup.max_pending + 1 + (setup.is_kept ? 1 : 0);
   return {.resident_bytes = computing + others * each, .transforms = 1 + others};
 }
@@ -66,7 +73,10 @@ absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
   if (!setup.field) return 0;
   const Geometry& fixed = ExpectedFixed(setup);
   // Control points are the whole result.
-  if (setup.field->form == FieldForm::kControlPoints) return StageResultBytes(setup.plan.stages.back(), fixed);
+  if (setup.field->form == FieldForm::kControlPoints) {
+    const auto& [stages, automatic] = ExpectedStages(setup);
+    return RegistrationResultBytes(stages, automatic, fixed);
+  }
   absl::StatusOr<Geometry> grid = FieldGrid(*setup.field, fixed);
   // The region does not fit the grid that is expected; the frames will show which one it fits.
   if (!grid.ok()) return 0;

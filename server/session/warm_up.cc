@@ -62,12 +62,11 @@ void FillPeak(PixelType type, const Int3& size, const PinnedBuffer& memory) {
 // The session's setup with little to do. Where the registration chooses, two frames run all that it chooses from.
 SessionSetup ShortSetup(SessionSetup setup, bool is_first) {
   const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
-  const bool was_automatic = setup.plan.automatic;
-  const bool is_slice = !setup.resident_is_fixed && fixed.is_2d() && !setup.resident->image.geometry().is_2d();
+  const Geometry& moving = setup.resident_is_fixed ? setup.expected.geometry : setup.resident->image.geometry();
+  PlannedStages planned = StagesFor(setup.plan, fixed, moving);
+  setup.plan.stages = std::move(planned.stages);
   setup.plan.automatic = false;
-  if (was_automatic && is_slice) {
-    setup.plan.stages = AutomaticSliceStages();
-  } else if (was_automatic) {
+  if (planned.automatic) {
     const std::vector<std::vector<StageOptions>> pipelines = AutomaticPipelines(fixed);
     setup.plan.stages = is_first ? pipelines.front() : pipelines.back();
   }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/registration_job.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/engine/device_test.h"
+#include "tests/engine/registration/textured_pair.h"
 #include "tests/server/counting_device.h"
 
 namespace intrawarp::server {
@@ -36,15 +39,70 @@ std::vector<float> Ball(double shift) {
 
 class RegistrationJobTest : public DeviceTest {
  protected:
-  PreparedImage Prepare(double shift) {
-    return *PreparedImage::Prepare(ctx(), Ball(shift).data(), PixelType::kFloat32, 1, 0, Grid());
+  PreparedImage PrepareOn(const Geometry& grid, const std::vector<float>& voxels) {
+    return *PreparedImage::Prepare(ctx(), voxels.data(), PixelType::kFloat32, 1, 0, grid);
   }
+  PreparedImage Prepare(double shift) { return PrepareOn(Grid(), Ball(shift)); }
   RegistrationInput Input(std::vector<StageOptions> stages) const {
     RegistrationInput input;
     input.fixed = &fixed_;
     input.moving = &moving_;
     input.stages = std::move(stages);
     return input;
+  }
+
+  RegistrationInput Automatic(const PreparedImage& fixed, const PreparedImage& moving) const {
+    RegistrationInput input = Input(AutomaticStages());
+    input.fixed = &fixed;
+    input.moving = &moving;
+    input.automatic = true;
+    return input;
+  }
+  static AffineMap Shifted() {
+    AffineMap affine = AffineMap::Identity();
+    affine.m[0][0] = 1.04;
+    affine.m[0][3] = 5;
+    affine.m[1][3] = -4;
+    return affine;
+  }
+
+  // The device memory that a job took at its peak, its claim, and its choice.
+  struct Measured {
+    int64_t peak_bytes = 0;
+    Claim claim;
+    std::optional<Choice> choice = std::nullopt;
+  };
+  // Runs the job in exactly the memory that it claims, and expects that it needs half of the claim at least.
+  Measured RunInItsClaim(const RegistrationInput& input) {
+    Measured measured{.claim = *RegistrationClaim(device(), input, nullptr)};
+    const Claim& claim = measured.claim;
+    LedgerOptions capacity;
+    capacity.capacity = claim;
+    Ledger ledger(capacity);
+    auto grant = std::make_shared<Grant>(*ledger.Admit(claim));
+    const Grant workspace = grant->Split({.workspace_bytes = claim.workspace_bytes});
+    CountingDevice counting(device());
+    RunCounted(input, claim, counting, ledger, grant, &measured);
+    EXPECT_EQ(counting.bytes(), 0);
+    measured.peak_bytes = counting.peak_bytes();
+    const int64_t promised =
+        ledger.use(Resource::kResident).peak + ledger.use(Resource::kWorkspace).peak + int64_t{Arena::kAlignment};
+    EXPECT_LE(measured.peak_bytes, promised);
+    EXPECT_GE(measured.peak_bytes, promised / 2);
+    return measured;
+  }
+  void RunCounted(const RegistrationInput& input, const Claim& claim, Device& counting, const Ledger& ledger,
+                  const std::shared_ptr<Grant>& grant, Measured* measured) {
+    absl::StatusOr<OwnedContext> owned = OwnedContext::Create(counting, static_cast<size_t>(claim.workspace_bytes));
+    ASSERT_OK(owned.status());
+    JobControl control(seams_, std::nullopt);
+    RegistrationTask task{input, [&](int64_t) { return grant; }, std::nullopt, false, std::nullopt};
+    LatencyBreakdown latency;
+    absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(owned->context(), task, control, latency);
+    ASSERT_OK(outcome.status());
+    EXPECT_EQ(ledger.in_use(Resource::kResident), outcome->result.transform.resident_bytes());
+    EXPECT_LE(outcome->result.transform.resident_bytes(), RegistrationResultBytes(input));
+    measured->choice = std::move(outcome->result.choice);
   }
 
   const PreparedImage fixed_ = Prepare(0), moving_ = Prepare(2);
@@ -56,33 +114,33 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationJobTest);
 TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfDeviceMemory) {
   for (const std::vector<StageOptions>& stages :
        {std::vector<StageOptions>{AffineOptions()}, std::vector<StageOptions>{AffineOptions(), FfdOptions()},
+        std::vector<StageOptions>{SearchOptions(), FfdOptions(), FfdOptions()},
         std::vector<StageOptions>{LogDemonsOptions()}, AutomaticStages()}) {
     RegistrationInput input = Input(stages);
     input.automatic = stages.size() == AutomaticStages().size();
-    const Claim claim = *RegistrationClaim(device(), input, nullptr);
-    LedgerOptions capacity;
-    capacity.capacity = claim;
-    Ledger ledger(capacity);
-    auto grant = std::make_shared<Grant>(*ledger.Admit(claim));
-    const Grant workspace = grant->Split({.workspace_bytes = claim.workspace_bytes});
-    CountingDevice counting(device());
-    {
-      absl::StatusOr<OwnedContext> owned = OwnedContext::Create(counting, static_cast<size_t>(claim.workspace_bytes));
-      ASSERT_OK(owned.status());
-      JobControl control(seams_, std::nullopt);
-      RegistrationTask task{input, [&](int64_t) { return grant; }, std::nullopt, false, std::nullopt};
-      LatencyBreakdown latency;
-      const absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(owned->context(), task, control, latency);
-      ASSERT_OK(outcome.status());
-      EXPECT_EQ(ledger.in_use(Resource::kResident), outcome->result.transform.resident_bytes());
-      EXPECT_LE(outcome->result.transform.resident_bytes(), claim.resident_bytes);
-    }
-    EXPECT_EQ(counting.bytes(), 0);
-    const int64_t promised =
-        ledger.use(Resource::kResident).peak + ledger.use(Resource::kWorkspace).peak + int64_t{Arena::kAlignment};
-    EXPECT_LE(counting.peak_bytes(), promised);
-    EXPECT_GE(counting.peak_bytes(), promised / 2);
+    RunInItsClaim(input);
   }
+}
+
+// The tissue is further from the affine map than from the start, so that a search is tried, and the deformation after
+// it, while the first deformation stays: three transforms at the same time.
+TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfASearchedAutomaticRegistration) {
+  const Pair pair = MakeTexturedPair(Texture(7, /*is_2d=*/false), 2.2, 5, /*is_2d=*/false, Shifted());
+  const PreparedImage fixed = PrepareOn(pair.fixed_grid, pair.fixed), moving = PrepareOn(pair.moving_grid, pair.moving);
+  const Measured measured = RunInItsClaim(Automatic(fixed, moving));
+  ASSERT_TRUE(measured.choice.has_value());
+  ASSERT_EQ(measured.choice->deformations.size(), 2);
+  EXPECT_TRUE(measured.choice->deformations[1].is_searched);
+  EXPECT_TRUE(measured.choice->deformations[1].has_result);
+  // All three are needed.
+  const int64_t search = StageResultBytes(SearchOptions(), pair.fixed_grid);
+  EXPECT_GT(measured.peak_bytes - measured.claim.workspace_bytes, measured.claim.resident_bytes - search);
+}
+
+TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfAnAutomaticRegistrationOfPlanes) {
+  const Pair pair = MakeTexturedPair(Texture(7, /*is_2d=*/true), 2.2, 4, /*is_2d=*/true, Shifted());
+  const PreparedImage fixed = PrepareOn(pair.fixed_grid, pair.fixed), moving = PrepareOn(pair.moving_grid, pair.moving);
+  RunInItsClaim(Automatic(fixed, moving));
 }
 
 TEST_P(RegistrationJobTest, AClaimHoldsTwoTransformsAtTheEndOfAStage) {
@@ -92,10 +150,24 @@ TEST_P(RegistrationJobTest, AClaimHoldsTwoTransformsAtTheEndOfAStage) {
   EXPECT_GT(grid, 0);
   EXPECT_EQ(RegistrationMemoryBytes(Input({AffineOptions(), FfdOptions()})), grid);
   EXPECT_EQ(RegistrationMemoryBytes(Input({FfdOptions(), LogDemonsOptions()})), grid + field);
-  // An automatic registration holds its best deformation, the result of a search, and the one after the search.
   const int64_t search = RegistrationMemoryBytes(Input({SearchOptions()}));
   EXPECT_GT(search, 0);
-  EXPECT_EQ(RegistrationMemoryBytes(Input({SearchOptions(), FfdOptions(), FfdOptions()})), search + 2 * grid);
+  EXPECT_EQ(RegistrationMemoryBytes(Input({SearchOptions(), FfdOptions(), FfdOptions()})),
+            grid + std::max(search, grid));
+}
+
+TEST_P(RegistrationJobTest, AnAutomaticClaimIsOfTransformsThatMeet) {
+  // The best deformation, the result of a search, and the one after the search.
+  const RegistrationInput volumes = Automatic(fixed_, moving_);
+  const int64_t grid = StageResultBytes(FfdOptions(), Grid()), search = StageResultBytes(SearchOptions(), Grid());
+  const int64_t searched = RegistrationResultBytes(volumes);
+  EXPECT_GT(searched, grid);
+  EXPECT_EQ(RegistrationMemoryBytes(volumes), grid + search + searched);
+  // Planes are not searched.
+  const Geometry plane{.size = {48, 40, 1}};
+  const PreparedImage image = PrepareOn(plane, Ball(0));
+  EXPECT_EQ(RegistrationResultBytes(Automatic(image, image)), StageResultBytes(FfdOptions(), plane));
+  EXPECT_EQ(RegistrationMemoryBytes(Automatic(image, image)), 2 * StageResultBytes(FfdOptions(), plane));
 }
 
 TEST_P(RegistrationJobTest, AFieldAddsItsRingToTheClaim) {
