@@ -214,7 +214,7 @@ class Evaluator : public FfdEvaluator {
     }
   }
 
-  // Of the last Measure.
+  // What the partial sums of the last Measure are multiplied by.
   double scale_ = 0;
 };
 

@@ -34,7 +34,10 @@ constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
 // The first step in voxels of the level, and the longest step in distances of control points: a single step of at most
 // 0.4 does not fold (Rueckert et al. 2006).
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
-constexpr double kValueTolerance = 1e-4;
+// A level ends where the value fell by less than this part of itself over kDescentWindow iterations: the finest level,
+// and one that a finer one goes on from or that goes on from an earlier stage (docs/evidence/accuracy.md, "When a level
+// ends").
+constexpr double kFinalTolerance = 1e-4, kPassingTolerance = 1e-3;
 // Grids that differ by less than this, in distances of control points, are the same.
 constexpr double kSameGrid = 1e-6;
 
@@ -199,12 +202,12 @@ absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const Registration
   return result;
 }
 
-DescentProblem MakeProblem(const Level& level, const FfdOptions& options) {
+DescentProblem MakeProblem(const Level& level, const FfdOptions& options, bool is_final) {
   const Vec3d& spacing = level.grid.spacing;
   DescentProblem problem;
   problem.method = options.optimizer;
   problem.max_iterations = *options.iterations;
-  problem.value_tolerance = kValueTolerance;
+  problem.value_tolerance = is_final ? kFinalTolerance : kPassingTolerance;
   problem.max_step =
       kMaxStep * (level.fixed.is_2d() ? std::min(spacing.x, spacing.y) : std::min({spacing.x, spacing.y, spacing.z}));
   problem.first_step = std::min(kFirstStep * VoxelScale(level.fixed), problem.max_step);
@@ -334,7 +337,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level,
                                MakeLevel(ctx, images, *options.metric, index, task.start, grids[index]));
-    const DescentProblem problem = MakeProblem(level, options);
+    const bool goes_on = initial != nullptr && task.continues_stage;
+    const DescentProblem problem = MakeProblem(level, options, /*is_final=*/index == 0 && !goes_on);
     Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     const DescentState& state = run.state;

@@ -3,7 +3,9 @@
 // to the finest, the control grid refined from level to level (Rueckert et al. 1999). A is kept and u found.
 //
 // A stage that continues a control grid keeps its own finest spacing on every level, so that nothing of the grid is
-// lost, and leaves out levels of larger voxels than that. When the result of the finest level folds, its control points
+// lost, and leaves out levels of larger voxels than that. The finest level ends where the value fell by less than 1e-4
+// of itself over five iterations; the others, and all levels of a stage that continues an earlier stage of its
+// registration, at 1e-3. When the result of the finest level folds, its control points
 // are smoothed until it no longer does (fold_smoothing.h), within limits: of rounds, and of time, which a checkpoint
 // asks for every few rounds.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_FFD_H_
