@@ -12,6 +12,7 @@
 #include "server/page/low_priority.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
+#include "server/status/errors.h"
 #include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
@@ -57,8 +58,12 @@ absl::StatusOr<Identity> PageApi::Admit(const PageRequest& request, const std::s
   return absl::PermissionDeniedError("the role frame or admin sees sessions");
 }
 
-absl::StatusOr<ViewerHub::Session> PageApi::FindSession(const std::string& id, const Identity& caller) const {
-  return context_.sessions.Find(id, caller);
+absl::StatusOr<ViewerHub::Session> PageApi::FindSession(const std::string& id, const PageRequest& request,
+                                                        const Identity& caller) const {
+  const auto owner = request.query.find("owner");
+  if (owner == request.query.end()) return context_.sessions.Find(id, caller);
+  if (!caller.MaySee(owner->second)) return NotFound(SessionName(id));
+  return context_.sessions.Find(id, Identity{.name = owner->second, .roles = {}});
 }
 
 absl::StatusOr<std::shared_ptr<PageStream>> PageApi::OpenStream(const PageTarget& target, const PageRequest& request,
@@ -71,7 +76,7 @@ absl::StatusOr<std::shared_ptr<PageStream>> PageApi::OpenStream(const PageTarget
     stream->SetRecorded();
     return stream;
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const ViewerHub::Session session, FindSession(target.session, caller));
+  INTRAWARP_ASSIGN_OR_RETURN(const ViewerHub::Session session, FindSession(target.session, request, caller));
   INTRAWARP_RETURN_IF_ERROR(audit_.Available());
   const bool is_reference = target.what == "reference";
   const PacketKind kind = is_reference                          ? PacketKind::kReference
@@ -103,7 +108,7 @@ void PageApi::Record(const PageTarget& target, const Identity& caller, const std
 }
 
 PageAnswer PageApi::SetTip(const std::string& session, const PageRequest& request, const Identity& caller) {
-  const absl::StatusOr<ViewerHub::Session> found = FindSession(session, caller);
+  const absl::StatusOr<ViewerHub::Session> found = FindSession(session, request, caller);
   if (!found.ok()) return AnswerOf(found.status());
   const std::optional<Vec3d> point = request.Point();
   if (!point) return {400, "x, y and z: must be numbers, LPS mm\n"};
@@ -113,7 +118,7 @@ PageAnswer PageApi::SetTip(const std::string& session, const PageRequest& reques
 
 absl::StatusOr<std::shared_ptr<PagePlane>> PageApi::FindPlane(const std::string& session, const PageRequest& request,
                                                               const Identity& caller) const {
-  INTRAWARP_ASSIGN_OR_RETURN(const ViewerHub::Session found, FindSession(session, caller));
+  INTRAWARP_ASSIGN_OR_RETURN(const ViewerHub::Session found, FindSession(session, request, caller));
   auto plane = std::make_shared<PagePlane>();
   const std::optional<Plane> which = ParsePlane(request.parameter("plane"));
   if (!which) return absl::InvalidArgumentError("plane: must be axial, coronal or sagittal");

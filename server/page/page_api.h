@@ -76,7 +76,10 @@ class PageApi {
     std::shared_ptr<PagePlane> plane;
     std::function<void()> done;
   };
-  absl::StatusOr<ViewerHub::Session> FindSession(const std::string& id, const Identity& caller) const;
+  // The session that the caller means by the id, and by its owner where the query names one, which tells the sessions
+  // of several owners apart.
+  absl::StatusOr<ViewerHub::Session> FindSession(const std::string& id, const PageRequest& request,
+                                                 const Identity& caller) const;
   void Record(const PageTarget& target, const Identity& caller, const std::string& peer,
               const std::shared_ptr<PageStream>& stream, std::function<void()> changed);
   void DrawLoop();

@@ -56,15 +56,21 @@ function ofNoSession({wanted, frame}) {
   return {key: 'empty', word: 'NO SESSION', why: 'The page shows a session as soon as one is open', notice: 'No session is open'};
 }
 
-function ofNoFrame(session) {
+const whyMissing = ({part, why}) => `the server refuses the ${part}: ${why}`;
+const joined = (...reasons) => reasons.filter(Boolean).join('; ');
+
+function ofNoFrame(session, missing) {
   const noFrame = (why, notice) => ({key: 'empty', word: 'NO FRAME', why, notice});
+  const refused = missing.find(({part}) => part === 'frames');
+  if (refused) return noFrame(whyMissing(refused), 'The server refuses the frames');
   if (!isConnected(session)) return noFrame(whyNotConnected(session), 'The client is not connected');
   if (session.state === 'OPENING') return noFrame('The session is opening', 'The session is opening');
   return noFrame('The session waits for its first frame', 'No frame yet');
 }
 
 // known: {refused: status or 0, connected, state (the last line, or null), session (its entry, or null), wanted: the
-// session that is chosen, frame (its head, or null), age (s), failing: frames without an answer since the last one}
+// session that is chosen, frame (its head, or null), age (s), failing: frames without an answer since the last one,
+// missing: what the server refuses of the session, [{part, status, why}]}
 export function judge(known) {
   const {state, session, frame} = known;
   if (known.refused === 401) return {key: 'denied', word: 'SIGN IN', why: 'The server asks for a token', notice: 'No token', old: true};
@@ -80,13 +86,16 @@ export function judge(known) {
       old: true, notice: device.state === 'hung' ? 'DEVICE HANGS' : 'DEVICE LOST'};
   }
   if (!session || session.state === 'CLOSED') return ofNoSession(known);
+  const denied = known.missing.find(({status}) => [401, 403].includes(status));
+  if (denied) return {key: 'denied', word: 'NO PERMISSION', why: whyMissing(denied), notice: 'No permission', old: true};
   const unanswered = {key: 'failed', word: 'NO ANSWER', why: `${known.failing} newer frames have no result: ${known.failingWhy}`};
   if (!frame && known.failing > 0) return {...unanswered, notice: 'No picture'};
-  if (!frame) return ofNoFrame(session);
+  if (!frame) return ofNoFrame(session, known.missing);
   const judged = ofFrame(frame, known.age, session);
   if (judged.key !== 'stale' && known.failing > 0) {
     return unanswered;
   }
-  if (isConnected(session) || judged.key === 'stale') return judged;
-  return {...judged, why: [judged.why, whyNotConnected(session)].filter(Boolean).join('; ')};
+  const why = joined(judged.why, ...known.missing.map(whyMissing));
+  if (isConnected(session) || judged.key === 'stale') return {...judged, why};
+  return {...judged, why: joined(why, whyNotConnected(session))};
 }

@@ -15,9 +15,11 @@ const kTick = 250;
 const $ = (id) => document.getElementById(id);
 
 // The state that the page knows. Times of our own clock are performance.now(), which no clock of the wall moves.
-const known = {refused: 0, connected: false, state: null, frames: new Map(), stateAt: 0};
+const known = {refused: 0, connected: false, state: null, frames: new Map(), stateAt: 0, missing: new Map()};
+// The key of the session that is chosen, or what the address of the page names: a key, or an id.
 let wanted = new URLSearchParams(location.search).get('session') || '';
-let following = null;   // {id, stop} of the session whose frames come
+let wantedName = wanted;  // for people
+let following = null;   // {key, base, owner, stop} of the session whose frames come
 let reference = null;   // the resident image
 let picture = null;     // the last frame: {head, image, field, error, begin (our clock, ms)}
 const look = {mode: 1, cross: null, active: 0, contrast: 1, brightness: 0};
@@ -27,6 +29,15 @@ let dirty = true;
 let places = [];
 const counts = {drawn: 0, received: 0, bytes: 0, firstPicture: null};
 window.intrawarpPage = {counts, known, look, get picture() { return picture; }, get reference() { return reference; }};
+
+// Two owners may have sessions with one id, and an admin sees both. An id has no slash.
+const keyOf = (session) => session.owner ? `${session.id}/${session.owner}` : session.id;
+const sessionOf = (key) => known.state?.sessions.find((s) => keyOf(s) === key) || null;
+// The id, and the owner where there are others' sessions with this id.
+function nameOf(session) {
+  const isOnly = known.state.sessions.filter((s) => s.id === session.id).length === 1;
+  return isOnly || !session.owner ? session.id : `${session.id} (${session.owner})`;
+}
 
 // ---- what comes ----
 
@@ -72,14 +83,14 @@ function takeState(line, first) {
   known.connected = true;
   known.refused = 0;
   known.stateAt = performance.now();
-  const listed = new Set(line.sessions.map((s) => s.id));
-  for (const id of known.frames.keys()) {
-    if (!listed.has(id)) known.frames.delete(id);
+  const listed = new Set(line.sessions.map(keyOf));
+  for (const key of known.frames.keys()) {
+    if (!listed.has(key)) known.frames.delete(key);
   }
   for (const session of line.sessions) {
-    const frames = first ? [] : known.frames.get(session.id) || [];
+    const frames = first ? [] : known.frames.get(keyOf(session)) || [];
     frames.push(...session.frames);
-    known.frames.set(session.id, frames.slice(-kHistory));
+    known.frames.set(keyOf(session), frames.slice(-kHistory));
     const times = frames.slice(-9).map((f) => f.answered);
     session.period_s = times.length > 1 ? (times.at(-1) - times[0]) / (times.length - 1) : 0;
   }
@@ -98,49 +109,77 @@ function connection(error) {
 
 // ---- which session ----
 
+// The key of the session that `wanted` means: an id means the own session, then anybody's.
+function keyOfWanted() {
+  const {sessions, caller} = known.state;
+  const named = sessions.filter((s) => s.id === wanted);
+  const meant = sessionOf(wanted) || named.find((s) => s.owner === caller) || named[0] || (wanted ? null : sessions[0]);
+  return meant ? keyOf(meant) : wanted;
+}
+
 function chooseSession() {
-  const ids = known.state.sessions.map((s) => s.id);
-  if (!wanted && ids.length) wanted = ids[0];
+  const {sessions} = known.state;
+  wanted = keyOfWanted();
+  const session = sessionOf(wanted);
+  if (session) wantedName = nameOf(session);
+  const options = sessions.map((s) => ({key: keyOf(s), name: nameOf(s)}));
+  if (wanted && !session) options.unshift({key: wanted, name: wantedName});
   const select = $('session');
-  const options = ids.includes(wanted) || !wanted ? ids : [wanted, ...ids];
-  if (options.join('\n') !== [...select.options].map((o) => o.value).join('\n')) {
-    select.replaceChildren(...options.map((id) => new Option(id, id)));
+  const asText = (list) => list.map((o) => `${o.key}\t${o.name}`).join('\n');
+  if (asText(options) !== asText([...select.options].map((o) => ({key: o.value, name: o.text})))) {
+    select.replaceChildren(...options.map(({key, name}) => new Option(name, key)));
   }
   select.value = wanted;
-  if (ids.includes(wanted)) followSession(wanted);
+  if (session) followSession(session);
   else if (following) stopFollowing();
 }
 
 function stopFollowing() {
   following.stop.abort();
   following = null;
+  known.missing.clear();
 }
 
-function followSession(id) {
-  if (following?.id === id) return;
+// Where a part of the session is; `query` begins with '&' or is empty.
+const pathOf = ({base, owner}, part, query = '') => `${base}/${part}?owner=${encodeURIComponent(owner)}${query}`;
+
+// Keeps why a part of the picture does not come; null: it comes.
+function tellMissing(part, error) {
+  if (error instanceof stream.Refused) known.missing.set(part, {status: error.status, why: error.message});
+  else if (error === null) known.missing.delete(part);
+}
+
+function followSession(session) {
+  const key = keyOf(session);
+  if (following?.key === key) return;
   if (following) stopFollowing();
   picture = reference = null;
   const stop = new AbortController();
-  following = {id, stop};
-  const base = `api/sessions/${encodeURIComponent(id)}`;
-  const gone = (error) => {
-    if (error instanceof stream.Refused && error.status === 404 && following?.stop === stop) stopFollowing();
+  const followed = {key, base: `api/sessions/${encodeURIComponent(session.id)}`, owner: session.owner, stop};
+  following = followed;
+  const changed = (error) => {
+    if (following !== followed) return;
+    if (error instanceof stream.Refused && error.status === 404) return stopFollowing();
+    tellMissing('frames', error);
   };
   const getReference = async () => {
     for (let pause = 500; !stop.signal.aborted; pause = Math.min(2 * pause, 8000)) {
       try {
-        return takeReference(await stream.packet(`${base}/reference`, stop.signal));
+        const packet = await stream.packet(pathOf(followed, 'reference'), stop.signal);
+        tellMissing('resident image', null);
+        return takeReference(packet);
       } catch (error) {
+        if (following === followed) tellMissing('resident image', error);
         await new Promise((done) => setTimeout(done, pause));
       }
     }
   };
   if (!planesFromServer) getReference();
-  stream.followPackets(() => `${base}/frames${planesFromServer ? '?picture=0' : ''}`, stop.signal, takeFrame, gone);
+  stream.followPackets(() => pathOf(followed, 'frames', planesFromServer ? '&picture=0' : ''), stop.signal, takeFrame, changed);
 }
 
-function choose(id) {
-  wanted = id;
+function choose(key) {
+  wanted = key;
   look.cross = null;
   chooseSession();
   show();
@@ -152,7 +191,7 @@ const ageOf = () => picture ? Math.max(0, (performance.now() - picture.begin) / 
 
 // Frames that were answered after the one in the picture, without a result.
 function failures(session) {
-  const newer = session ? (known.frames.get(session.id) || []).filter((f) => f.number > (picture?.number ?? -Infinity)) : [];
+  const newer = session ? (known.frames.get(keyOf(session)) || []).filter((f) => f.number > (picture?.number ?? -Infinity)) : [];
   const lost = newer.filter((f) => ['missed', 'refused', 'failed'].includes(f.fate));
   const words = {missed: 'after their deadline', refused: 'refused', failed: 'failed'};
   return {failing: lost.length > 2 ? lost.length : 0, failingWhy: lost.length ? words[lost.at(-1).fate] : ''};
@@ -190,9 +229,10 @@ function showCondition(condition) {
 }
 
 function show() {
-  const session = known.state?.sessions.find((s) => s.id === wanted) || null;
+  const session = sessionOf(wanted);
   const age = ageOf();
-  const condition = judge({...known, session, wanted, frame: picture?.head || null, age, ...failures(session)});
+  const missing = [...known.missing].map(([part, error]) => ({part, ...error}));
+  const condition = judge({...known, missing, session, wanted: wantedName, frame: picture?.head || null, age, ...failures(session)});
   showCondition(condition);
   $('age').innerHTML = formatAge(age);
   const head = picture?.head;
@@ -242,11 +282,11 @@ function showEngineer(session) {
   fill('devices', state.devices.map((d) => ({cells: [`${d.name} ${d.model}`, d.state, memory(d), d.waiting], bad: d.state !== 'well'})));
   fill('memory', state.memory.map((m) => ({cells: [m.name, bytesText(m.in_use), bytesText(m.capacity)]})));
   fill('sessions', state.sessions.map((s) => ({
-    cells: [s.id, s.state.toLowerCase(), s.counts.ok, s.counts.late + s.counts.missed + s.counts.refused + s.counts.failed,
+    cells: [nameOf(s), s.state.toLowerCase(), s.counts.ok, s.counts.late + s.counts.missed + s.counts.refused + s.counts.failed,
       latencyText(s.p50_ms), latencyText(s.p99_ms)],
-    current: s.id === wanted,
+    current: keyOf(s) === wanted,
   })));
-  const frames = known.frames.get(session?.id) || [];
+  const frames = session ? known.frames.get(keyOf(session)) : [];
   drawChart($('chart'), frames, kHistory);
   $('chart').setAttribute('aria-label', describeChart(frames));
   const last = frames.at(-1);
@@ -280,7 +320,7 @@ function adjusted(image) {
 
 // The tip is in the frame's space: for a moving frame the point of the fixed image that is mapped there.
 function tipNow() {
-  const tip = known.state?.sessions.find((s) => s.id === wanted)?.tip;
+  const tip = sessionOf(wanted)?.tip;
   if (!tip || tip.age_s + (performance.now() - known.stateAt) / 1000 > 2 || !picture) return null;
   const point = picture.image.role === 'fixed' ? tip.point : picture.field ? mapBack(picture.field, tip.point) : null;
   return point && {point};
@@ -367,15 +407,17 @@ async function requestPlanes(canvas) {
   planesWanted = true;
   if (planesUnderWay || !following) return;
   planesUnderWay = true;
-  const {stop, id} = following;
+  const followed = following;
+  const {stop} = followed;
   while (planesWanted && !stop.signal.aborted) {
     planesWanted = false;
     const [x, y, z] = look.cross.map((v) => v.toFixed(2));
     const at = places;
     try {
       const shown = await Promise.all(kPlanes.map(async (plane, i) => createImageBitmap(await stream.blob(
-        `api/sessions/${encodeURIComponent(id)}/planes.png?plane=${plane.name}&mode=${kModes[look.mode].name}&x=${x}&y=${y}&z=${z}` +
-        `&width=${Math.min(at[i].width, 512)}`, stop.signal))));
+        pathOf(followed, 'planes.png', `&plane=${plane.name}&mode=${kModes[look.mode].name}&x=${x}&y=${y}&z=${z}` +
+        `&width=${Math.min(at[i].width, 512)}`), stop.signal))));
+      tellMissing('planes', null);
       const context = canvas.getContext('2d');
       context.clearRect(0, 0, canvas.width, canvas.height);
       shown.forEach((bitmap, i) => {
@@ -384,7 +426,8 @@ async function requestPlanes(canvas) {
       });
       counts.firstPicture ??= performance.now();
       ++counts.drawn;
-    } catch {
+    } catch (error) {
+      if (following === followed) tellMissing('planes', error);
       await new Promise((done) => setTimeout(done, 1000));
     }
   }
@@ -438,8 +481,8 @@ function toggleFar() {
 }
 
 function nextSession() {
-  const ids = known.state?.sessions.map((s) => s.id) || [];
-  if (ids.length) choose(ids[(ids.indexOf(wanted) + 1) % ids.length]);
+  const keys = known.state?.sessions.map(keyOf) || [];
+  if (keys.length) choose(keys[(keys.indexOf(wanted) + 1) % keys.length]);
 }
 
 function centre() {

@@ -323,7 +323,7 @@ class Scripted(Viewer):
 
     def judged(self, **known):
         """What the page says of what is known of a session."""
-        known = {"refused": 0, "connected": True, "wanted": "one", "frame": None, "age": None, "failing": 0, **known}
+        known = {"refused": 0, "connected": True, "wanted": "one", "frame": None, "age": None, "failing": 0, "missing": [], **known}
         known["state"] = {"devices": self.server.devices}
         return self.driver.execute_async_script(
             "const done = arguments[1]; import('/condition.js').then((m) => done(m.judge(arguments[0])))", known)
@@ -360,6 +360,9 @@ class Scripted(Viewer):
         picture = {"frame": {"fate": "ok", "verdict": "ok", "reasons": [], "latency_ms": 50}, "age": 0.1}
         review = {"frame": {"fate": "ok", "verdict": "review", "reasons": [{"cause": "it folds"}], "latency_ms": 50}, "age": 0.1}
         unconnected = "the client is not connected (detached)"
+        no_frames = {"part": "frames", "status": 503, "why": "no room"}
+        no_image = {"part": "resident image", "status": 503, "why": "no disk"}
+        denied = {"part": "frames", "status": 403, "why": "no role"}
         for known, word, why in [
                 ({"session": session("one")}, "NO FRAME", "The session waits for its first frame"),
                 ({"session": session("one", "OPENING")}, "NO FRAME", "The session is opening"),
@@ -368,6 +371,10 @@ class Scripted(Viewer):
                 ({"session": session("one", "OPENING"), **picture}, "OK", ""),
                 ({"session": session("one", "DETACHED"), **picture}, "OK", unconnected),
                 ({"session": session("one", "DETACHED"), **review}, "REVIEW", "it folds; " + unconnected),
+                ({"session": session("one"), "missing": [no_frames]}, "NO FRAME", "the server refuses the frames: no room"),
+                ({"session": session("one"), "missing": [no_image], **review}, "REVIEW",
+                 "it folds; the server refuses the resident image: no disk"),
+                ({"session": session("one"), "missing": [denied], **picture}, "NO PERMISSION", "the server refuses the frames: no role"),
                 ({"session": session("one", "CLOSED"), **picture}, "SESSION ENDED", "one is closed"),
                 ({"session": None, **picture}, "SESSION ENDED", "one is closed"),
                 ({"session": None}, "NO SESSION", "one is not open"),
@@ -384,6 +391,52 @@ class Scripted(Viewer):
         self.assertEqual(self.text("why"), "The session is opening")
         self.server.sessions = [session("one", "DETACHED")]
         self.wait("the leaving", lambda: "not connected" in self.text("why"))
+
+    def test_a_refused_stream_tells_why_and_comes_back(self):
+        self.server.sessions = [session("one")]
+        self.server.refusals = {"frames": (503, "the audit log cannot be written\n")}
+        self.open()
+        self.wait("the reason", lambda: self.text("why") == "the server refuses the frames: the audit log cannot be written")
+        self.assertEqual(self.word(), "NO FRAME")
+        self.server.refusals = {}
+        self.wait("its picture", lambda: self.drawn() > 0 and self.text("why") == "")
+        self.server.refusals = {"reference": (503, "no room\n")}
+        self.open()
+        self.wait("the next reason", lambda: self.text("why") == "the server refuses the resident image: no room")
+        self.server.refusals = {}
+        self.wait("a picture", lambda: self.drawn() > 0 and self.text("why") == "")
+        self.server.refusals = {"frames": (403, "the role frame or admin sees sessions\n")}
+        self.open()
+        self.wait("no permission", lambda: self.word() == "NO PERMISSION")
+        self.assertEqual(self.text("why"), "the server refuses the frames: the role frame or admin sees sessions")
+
+    def test_sessions_of_two_owners_with_one_id_are_two(self):
+        number = lambda: self.driver.execute_script("return intrawarpPage.picture?.number")
+        frames = lambda: self.driver.execute_script("return [...intrawarpPage.known.frames].map(([key, list]) => [key, list.length])")
+        names = lambda: self.driver.execute_script(
+            "return [...document.querySelectorAll('#sessions td:first-child')].map((e) => e.textContent)")
+        chosen = lambda: self.driver.execute_script("return document.getElementById('session').selectedOptions[0].text")
+        self.server.caller = "root"
+        self.server.sessions = [session("liver", owner="or3", picture=30, frames=[answered(30)]),
+                                session("liver", owner="or5", picture=50, frames=[answered(50), answered(51)]),
+                                session("knee", owner="or5", picture=70)]
+        self.open()
+        self.wait("the first one's picture", lambda: number() == 30)
+        self.assertEqual(frames(), [["liver/or3", 1], ["liver/or5", 2], ["knee/or5", 0]])
+        self.assertEqual(names(), ["liver (or3)", "liver (or5)", "knee"])
+        self.press("s")
+        self.wait("the second one's picture", lambda: number() == 50)
+        self.assertEqual(chosen(), "liver (or5)")
+        self.server.sessions = self.server.sessions[:1] + self.server.sessions[2:]
+        self.wait("its end", lambda: self.word() == "SESSION ENDED")
+        self.assertEqual(self.text("why"), "liver (or5) is closed")
+        self.assertEqual(number(), 50)
+        self.open("?session=liver/or3")
+        self.wait("the one that the address names", lambda: number() == 30 and chosen() == "liver")
+        self.server.caller = "or5"
+        self.server.sessions.append(session("liver", owner="or5", picture=90))
+        self.open("?session=liver")
+        self.wait("the own one", lambda: number() == 90)
 
     def test_another_token_brings_the_pictures_back(self):
         def sign_in():

@@ -3,6 +3,7 @@
 """What strangers and other owners get of the page: nothing, and no way to keep it from others."""
 import http.client
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -10,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from page_process import Server, ask, half_open, load, state, token_line, wait_for_session
+from page_process import CLI, Server, ask, half_open, load, state, token_line, wait_for_session
 
 CROSS_SITE = [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
 
@@ -131,6 +132,60 @@ class WithIdentities(unittest.TestCase):
         with self.assertRaises((http.client.HTTPException, OSError)):
             connection.request("GET", "/")
             connection.getresponse()
+
+
+class TwoOwnersWithOneId(unittest.TestCase):
+    """Each of two owners has a session "shared"; an admin sees both, and names the owner."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        path = lambda name: os.path.join(self.folder, name)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", path("key"), "-out", path("cert")], check=True, capture_output=True)
+        people = {"or3": "frame,stage", "or5": "frame,stage", "root": "admin"}
+        lines = {name: token_line(name, roles) for name, roles in people.items()}
+        self.tokens = {name: token for name, (token, _) in lines.items()}
+        for name, text in [("tokens", "\n".join(line for _, line in lines.values())), *self.tokens.items()]:
+            with open(path(name), "w") as file:
+                file.write(text + "\n")
+            os.chmod(path(name), 0o600)
+        self.server = Server(f"--tls_cert={path('cert')}", f"--tls_key={path('key')}", f"--tokens={path('tokens')}")
+        self.addCleanup(lambda: self.server.stop())
+        subprocess.run([CLI, "phantom", f"--out={path('pair')}", "--size=24x24x16"], check=True, capture_output=True)
+        os.mkdir(path("frames"))
+        for number in range(60):
+            shutil.copy(path("pair/moving.nii.gz"), path(f"frames/f{number}.nii.gz"))
+
+    def open_session(self, name):
+        """Its frames come seldom, so that it stays open while the test looks at it."""
+        client = subprocess.Popen(
+            [CLI, f"--server={self.server.grpc}", f"--tls_ca={self.folder}/cert", f"--token_file={self.folder}/{name}", "navigate",
+             f"--fixed={self.folder}/pair/fixed.nii.gz", f"--frames={self.folder}/frames", "--method=affine", "--rate=0.5",
+             "--session=shared"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.kill)
+        self.assertEqual(wait_for_session(self.server, self.tokens[name])["owner"], name)
+
+    def test_an_admin_tells_them_apart_and_nobody_else_sees_more(self):
+        self.open_session("or3")
+        self.open_session("or5")
+        frames = lambda who, query: ask(self.server, f"/api/sessions/shared/frames{query}", self.tokens[who])
+        self.assertEqual(len(state(self.server, self.tokens["root"])["sessions"]), 2)
+        self.assertEqual(frames("root", "?owner=or3")[0], 200)
+        self.assertEqual(frames("root", "?owner=or5&picture=0")[0], 200)
+        self.assertNotEqual(frames("root", "")[0], 200)
+        self.assertEqual(frames("root", "?owner=or7")[0], 404)
+        for own, other in [("or3", "or5"), ("or5", "or3")]:
+            self.assertEqual(frames(own, "")[0], 200)
+            self.assertEqual(frames(own, f"?owner={own}")[0], 200)
+            self.assertEqual(frames(own, f"?owner={other}"), frames(own, "?owner=nobody"))
+            self.assertEqual(frames(own, f"?owner={other}")[0], 404)
+        for number, owner in enumerate(["or3", "or5"]):
+            tip = f"/api/sessions/shared/tip?x={number}&y=0&z=0&owner={owner}"
+            self.assertEqual(ask(self.server, tip, self.tokens["root"], method="PUT")[0], 204)
+        self.assertEqual([state(self.server, self.tokens[owner])["sessions"][0]["tip"]["point"][0] for owner in ["or3", "or5"]], [0, 1])
 
 
 class ChangedCertificate(unittest.TestCase):

@@ -6,6 +6,7 @@ import pathlib
 import struct
 import threading
 import time
+import urllib.parse
 
 ASSETS = pathlib.Path(__file__).resolve().parents[3] / "server" / "page" / "assets"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -42,7 +43,8 @@ def session(name, state="ACTIVE", frames=(), **rest):
 
 
 class ScriptedPage:
-    """`sessions`, `devices`, `latency_ms`, `token` (empty: nobody is asked for one) may change at any time."""
+    """`sessions`, `devices`, `latency_ms`, `token` (empty: nobody is asked for one), `caller` and `refusals` (a status and
+    a text for "frames" or "reference") may change at any time."""
 
     def __init__(self):
         self.sessions = []
@@ -51,13 +53,16 @@ class ScriptedPage:
         self.memory = [{"name": "resident", "in_use": 1 << 20, "capacity": 1 << 30}]
         self.latency_ms = 50.0
         self.token = ""
+        self.caller = ""
+        self.refusals = {}
         self.pictures = True
         self._stopped = threading.Event()
         script = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
-                script._answer(self, self.path.split("?")[0])
+                url = urllib.parse.urlsplit(self.path)
+                script._answer(self, url.path, urllib.parse.parse_qs(url.query, keep_blank_values=True))
 
             def log_message(self, *_):
                 pass
@@ -77,7 +82,11 @@ class ScriptedPage:
     def _admits(self, request):
         return not self.token or request.headers.get("Authorization") == f"Bearer {self.token}"
 
-    def _answer(self, request, path):
+    def _find(self, name, owner):
+        """The sessions with this id; of the owner, unless that is None."""
+        return [each for each in self.sessions if each["id"] == name and owner in (None, each["owner"])]
+
+    def _answer(self, request, path, query):
         parts = path.strip("/").split("/")
         if parts[0] != "api":
             return self._send_asset(request, parts[0] or "index.html")
@@ -85,12 +94,18 @@ class ScriptedPage:
             return self._send(request, 401, "text/plain", b"no token\n")
         if parts[1] == "state":
             return self._stream(request, self._lines())
-        if parts[2] not in [each["id"] for each in self.sessions]:
+        owner = query.get("owner", [None])[0]
+        if not self._find(parts[2], owner):
             return self._send(request, 404, "text/plain", b"not found\n")
+        if len(self._find(parts[2], owner)) > 1:
+            return self._send(request, 409, "text/plain", b"several owners\n")
+        if parts[3] in self.refusals:
+            status, text = self.refusals[parts[3]]
+            return self._send(request, status, "text/plain", text.encode())
         if parts[3] == "reference":
             head, voxels = image("fixed")
             return self._send(request, 200, "application/octet-stream", packet({"image": head}, image=voxels))
-        return self._stream(request, self._pictures(parts[2]))
+        return self._stream(request, self._pictures(parts[2], owner))
 
     def _send(self, request, status, content_type, body):
         request.send_response(status)
@@ -125,17 +140,18 @@ class ScriptedPage:
         while True:
             sessions = []
             for each in list(self.sessions):
-                fresh = [frame for frame in each["frames"] if frame["number"] > told.get(each["id"], 0)]
-                told[each["id"]] = max([frame["number"] for frame in fresh], default=told.get(each["id"], 0))
+                key = (each["id"], each["owner"])
+                fresh = [frame for frame in each["frames"] if frame["number"] > told.get(key, 0)]
+                told[key] = max([frame["number"] for frame in fresh], default=told.get(key, 0))
                 sessions.append({**each, "frames": fresh})
-            line = {"now": time.monotonic(), "version": "0", "caller": "", "devices": self.devices, "memory": self.memory,
+            line = {"now": time.monotonic(), "version": "0", "caller": self.caller, "devices": self.devices, "memory": self.memory,
                     "sessions": sessions}
             yield json.dumps(line).encode() + b"\n"
 
-    def _pictures(self, name):
+    def _pictures(self, name, owner):
         number = 0
-        while name in [each["id"] for each in self.sessions]:
-            number += 1
+        while found := self._find(name, owner):
+            number = found[0].get("picture", number + 1)
             head, voxels = image("moving")
             yield packet({"frame": number, "begin": time.monotonic(), "latency_ms": self.latency_ms, "fate": "ok", "verdict": "ok",
                           "reasons": [], "fixed": GRID, "image": head}, image=voxels) if self.pictures else packet({})
