@@ -9,8 +9,9 @@
 namespace intrawarp::cli {
 namespace {
 
-// The search of the start and the coarse levels, and what each voxel adds.
-constexpr double kBaseSeconds = 1, kLeastVoxelSeconds = 6e-6, kMostVoxelSeconds = 16e-6;
+// The seconds of an image of no size, and the seconds of each voxel. The least is the start, the affine trials and one
+// deformation; the most has LNCC besides, and the discrete search, whose nodes are as many in a volume of any size.
+constexpr CpuSeconds kBase = {1, 3.5}, kVoxel = {5e-6, 16e-6};
 
 // Two digits are one too many already.
 double Rounded(double seconds) {
@@ -22,16 +23,19 @@ double Rounded(double seconds) {
 
 CpuSeconds AutoCpuSeconds(const Geometry& fixed) {
   const auto voxels = static_cast<double>(fixed.voxels());
-  return {kBaseSeconds + kLeastVoxelSeconds * voxels, kBaseSeconds + kMostVoxelSeconds * voxels};
+  const double most = fixed.is_2d() ? kBase.least : kBase.most;
+  return {kBase.least + kVoxel.least * voxels, most + kVoxel.most * voxels};
 }
 
 std::string CostLine(const v1::ServerInfo& server, const Geometry& fixed) {
   if (server.devices_size() == 0 || server.devices(0).name() != "cpu") return "";
   const CpuSeconds seconds = AutoCpuSeconds(fixed);
+  const double least = Rounded(seconds.least), most = Rounded(seconds.most);
+  const std::string range = least < most ? absl::StrFormat("%g to %g", least, most) : absl::StrFormat("%g", most);
   return absl::StrFormat(
-      "cost: auto on the server's CPU, %dx%dx%d: some %g to %g s of CPU time, which its cores share; "
+      "cost: auto on the server's CPU, %dx%dx%d: some %s s of CPU time, which its cores share; "
       "--method=affine or --budget_ms=N --best_effort take less",
-      fixed.size.x, fixed.size.y, fixed.size.z, Rounded(seconds.least), Rounded(seconds.most));
+      fixed.size.x, fixed.size.y, fixed.size.z, range);
 }
 
 }  // namespace intrawarp::cli

@@ -11,8 +11,8 @@
 
 namespace intrawarp::cli {
 
-// Seconds of CPU time of auto on images of this size: for a pair that is easily aligned, and for one whose trials go
-// on.
+// Seconds of CPU time of auto on images of this size: for a pair whose first deformation is the answer, and for a pair
+// for which a search and further deformations are tried.
 struct CpuSeconds {
   double least = 0, most = 0;
 };

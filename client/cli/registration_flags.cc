@@ -188,8 +188,8 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
   return {
       {.name = "method",
        .placeholder = "auto|M[,M...]",
-       .help = "auto (default): affine and ffd, with what suits the images; or stages in order: rigid, affine, "
-               "search, ffd, log-demons"},
+       .help = "auto (default): affine or search, then ffd, with what suits the images; or stages in order: rigid, "
+               "affine, search, ffd, log-demons"},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",
        .help = "of the last stage; default: ssd for rigid, affine and log-demons, nmi for ffd",

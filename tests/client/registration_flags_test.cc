@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/registration_cost.h"
 #include "client/cli/report_json.h"
 
 namespace intrawarp::cli {
@@ -27,6 +28,36 @@ v1::Metric MetricOf(const v1::Stage& stage) {
   const auto* metric = options.GetDescriptor()->FindFieldByName("metric");
   if (metric == nullptr) return v1::METRIC_UNSPECIFIED;
   return static_cast<v1::Metric>(options.GetReflection()->GetEnumValue(options, metric));
+}
+
+TEST(RegistrationFlagsTest, TheHelpSaysWhatAutoMayRun) {
+  const std::vector<FlagSpec> flags = RegistrationFlagSpecs();
+  ASSERT_EQ(flags.front().name, "method");
+  EXPECT_THAT(flags.front().help, HasSubstr("auto (default): affine or search, then ffd"));
+}
+
+// CPU seconds that auto took on phantoms (docs/use/report.md): with inverted intensities, where its first deformation
+// is the answer, and with a search.
+TEST(RegistrationCostTest, TheModelHoldsForWhatWasMeasured) {
+  struct Measured {
+    Int3 size;
+    double least, most;
+  };
+  for (const Measured& measured :
+       {Measured{{64, 64, 48}, 2.1, 6.3}, Measured{{96, 96, 72}, 4.3, 12.3}, Measured{{160, 160, 120}, 15.2, 45.6}}) {
+    const CpuSeconds model = AutoCpuSeconds(Geometry{.size = measured.size});
+    EXPECT_NEAR(model.least, measured.least, 0.2 * measured.least) << measured.size.x;
+    EXPECT_NEAR(model.most, measured.most, 0.2 * measured.most) << measured.size.x;
+  }
+}
+
+TEST(RegistrationCostTest, TheLineIsForServersWithoutAGpu) {
+  v1::ServerInfo server;
+  server.add_devices()->set_name("cpu");
+  EXPECT_THAT(CostLine(server, Geometry{.size = {64, 64, 48}}), HasSubstr(", 64x64x48: some 2 to 7 s of CPU time"));
+  EXPECT_THAT(CostLine(server, Geometry{.size = {96, 96, 1}}), HasSubstr(", 96x96x1: some 1 s of CPU time"));
+  server.mutable_devices(0)->set_name("cuda:0");
+  EXPECT_EQ(CostLine(server, Geometry{.size = {64, 64, 48}}), "");
 }
 
 // "affine/SSD ffd/UNSPECIFIED " for the stages.
