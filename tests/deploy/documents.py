@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts, their tests, the runbook and the dashboards agree with each other.  documents.py SOURCE_DIR"""
+"""Alerts, their tests, the runbook, the log's warnings and errors, and the dashboards agree with each other.
+documents.py SOURCE_DIR"""
 import glob
 import json
 import re
@@ -40,6 +41,27 @@ def check_alerts():
     expect([name for name, _ in runbook] == names, "docs/operate/runbook.md: its entries are not the alerts in their order")
     for name, entry in runbook:
         expect(len(entry.split()) >= 25, f"docs/operate/runbook.md: {name} says too little")
+
+
+def alarming_events():
+    """The events that the server logs as warnings or errors."""
+    events = set()
+    for path in glob.glob("server/**/*.cc", root_dir=SOURCE, recursive=True):
+        # A call's severity and event, which may both be conditional, end before its fields.
+        for call in re.findall(r"\bLog\(([^{;]*)", text(path)):
+            if re.search(r"Severity::k(Warning|Error)", call):
+                events.update(re.findall(r'"([a-z_]+)"', call))
+    return events
+
+
+def check_log_events():
+    events = alarming_events()
+    expect({"page_not_reloaded", "device_hung", "audit_abandoned", "dicom_import"} <= events,
+           "server: warnings and errors of the log are not found")
+    named = set(re.findall(r"`([a-z_]+)`", text("docs/operate/runbook.md")))
+    # audit_closed is logged by the same call as audit_abandoned, and is not a warning.
+    for event in sorted(events - named - {"audit_closed"}):
+        expect(False, f"docs/operate/runbook.md: says nothing of the log event {event}")
 
 
 def unit_of(expression):
@@ -99,6 +121,7 @@ def check_demo():
 
 
 check_alerts()
+check_log_events()
 check_demo()
 paths = sorted(glob.glob("deploy/grafana/dashboards/*.json", root_dir=SOURCE))
 uids = [check_dashboard(path) for path in paths]
