@@ -30,7 +30,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/device/exec_context.h"
 #include "engine/schedule/latency.h"
 #include "engine/schedule/scheduler.h"
 #include "intrawarp/v1/operation.pb.h"
@@ -42,6 +41,10 @@
 #include "server/rpc/job_stream.h"
 #include "server/store/durable_objects.h"
 #include "server/store/request_table.h"
+
+namespace intrawarp {
+class ExecContext;
+}
 
 namespace intrawarp::server {
 
