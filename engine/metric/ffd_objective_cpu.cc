@@ -214,7 +214,7 @@ class Evaluator : public FfdEvaluator {
     }
   }
 
-  // What the partial sums of the last Measure are multiplied by.
+  // The factor of the last Measure's partial sums.
   double scale_ = 0;
 };
 

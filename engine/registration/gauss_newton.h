@@ -451,8 +451,8 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
 
 // For each of `states` (on the host), at most kMaxAffineMaps: up to `evaluations` evaluations of the objective from its
 // trial on, each followed by AdvanceGaussNewton, until its status is no longer kRunning. No state depends on another.
-// On CUDA all evaluations are enqueued together, those of several states side by side (EvaluateAffineObjectives). Waits
-// for the stream.
+// On CUDA all evaluations are enqueued together, and several states are evaluated side by side
+// (EvaluateAffineObjectives). Waits for the stream.
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
                             absl::Span<GaussNewtonState> states);
 

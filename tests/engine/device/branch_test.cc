@@ -27,7 +27,7 @@ class BranchTest : public DeviceTest {
       ArenaScope scope(ctx.arena());
       INTRAWARP_ASSIGN_OR_RETURN(const ExecContext beside, branch.Fork(ctx));
       INTRAWARP_RETURN_IF_ERROR(Smooth(beside, v[0], v[2]));
-      // What the smoothing beside uses stays its own.
+      // The workspace of the smoothing beside stays its own.
       INTRAWARP_RETURN_IF_ERROR(ctx.arena().AllocateBytes(size_t{1} << 20).status());
       INTRAWARP_RETURN_IF_ERROR(Smooth(ctx, v[0], v[1]));
       INTRAWARP_RETURN_IF_ERROR(branch.Join(ctx));
