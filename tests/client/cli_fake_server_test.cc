@@ -19,6 +19,7 @@
 #include "io/nifti.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/process.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::client {
 namespace {
@@ -240,8 +241,7 @@ TEST_F(CliFakeServerTest, AnInterruptCancelsAndCleansUp) {
     EXPECT_EQ(result.exit_status, 1);
     EXPECT_EQ(result.err, "intrawarp: CANCELLED: interrupted\n");
     EXPECT_THAT(Volumes(), IsEmpty());
-    for (int i = 0; i < 5000 && !cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_TRUE(cancelled);
+    EXPECT_TRUE(Eventually([&] { return cancelled.load(); }));
   }
 }
 

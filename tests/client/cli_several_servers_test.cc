@@ -20,6 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/client/process.h"
+#include "tests/support/eventually.h"
+#include "tests/support/server_process.h"
 
 namespace intrawarp::client {
 namespace {
@@ -31,25 +33,20 @@ using ::testing::StartsWith;
 class CliSeveralServersTest : public testing::Test {
  protected:
   struct Server {
-    std::unique_ptr<Process> process;
+    std::unique_ptr<ServerProcess> process;
     std::string address;
   };
 
   void SetUp() override {
     for (Server& server : servers_) {
-      server.process = std::make_unique<Process>(
-          std::vector<std::string>{INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-      const std::string ready = server.process->WaitForLine("ready grpc=");
-      ASSERT_FALSE(ready.empty());
-      const size_t begin = ready.find('=') + 1;
-      server.address = ready.substr(begin, ready.find(' ', begin) - begin);
+      server.process = std::make_unique<ServerProcess>(INTRAWARPD);
+      server.address = server.process->grpc();
+      ASSERT_FALSE(server.address.empty());
     }
   }
   void TearDown() override {
     for (Server& server : servers_) {
-      if (server.process == nullptr) continue;
-      server.process->Signal(SIGTERM);
-      EXPECT_EQ(server.process->Wait().exit_status, 0);
+      if (server.process != nullptr) server.process->Stop();
     }
   }
 
@@ -190,8 +187,7 @@ TEST_F(CliSeveralServersTest, NavigationGoesOnWhenItsServerIsKilled) {
                                 "--rate=4", "--field_dir=" + (folder_ / "fields")}));
   // The field of a frame is written once its answer is with the client, from which the next server starts.
   const auto has_answer = [&] { return std::filesystem::exists(folder_ / "fields/100.nii.gz"); };
-  for (int i = 0; i < 3000 && !has_answer(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ASSERT_TRUE(has_answer());
+  ASSERT_TRUE(Eventually(has_answer));
   Kill(owner);
   const ProcessResult result = navigation.Wait();
   EXPECT_EQ(result.exit_status, 0) << result.err;

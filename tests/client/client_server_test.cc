@@ -11,6 +11,7 @@
 
 #include "client/cpp/client.h"
 #include "tests/client/process.h"
+#include "tests/support/server_process.h"
 #include "tests/tcp_relay.h"
 
 namespace intrawarp::client {
@@ -22,24 +23,18 @@ class ClientServerTest : public testing::Test {
   static void SetUpTestSuite() { grpc_init(); }
 
   void SetUp() override {
-    server_ = std::make_unique<Process>(
-        std::vector<std::string>{INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-    const std::string ready = server_->WaitForLine("ready grpc=");
-    ASSERT_FALSE(ready.empty());
-    const size_t begin = ready.find('=') + 1;
-    address_ = ready.substr(begin, ready.find(' ', begin) - begin);
+    server_ = std::make_unique<ServerProcess>(INTRAWARPD);
+    address_ = server_->grpc();
+    ASSERT_FALSE(address_.empty());
     values_.resize(static_cast<size_t>(128) * 128 * 128);
     for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>((i * 2654435761u) % 65536);
     upload_.geometry.size = {128, 128, 128};
     upload_.bytes = absl::string_view(reinterpret_cast<const char*>(values_.data()), values_.size() * sizeof(float));
   }
 
-  void TearDown() override {
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
-  }
+  void TearDown() override { server_->Stop(); }
 
-  std::unique_ptr<Process> server_;
+  std::unique_ptr<ServerProcess> server_;
   std::string address_;
   std::vector<float> values_;
   VolumeUpload upload_;

@@ -16,6 +16,7 @@
 #include "io/digest.h"
 #include "proto/convert.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::client {
 namespace {
@@ -151,10 +152,7 @@ TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
     writer->Write(response);
     *response.mutable_chunk() = MakeChunk(8, "abcd");
     writer->Write(response);
-    for (int i = 0; i < 10000 && !context->IsCancelled(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    cancelled.set_value(context->IsCancelled());
+    cancelled.set_value(Eventually([&] { return context->IsCancelled(); }));
     return grpc::Status::OK;
   };
   GridData data;

@@ -25,6 +25,7 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "tests/client/process.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::client {
 namespace {
@@ -132,10 +133,7 @@ class Nginx {
     if (checked.exit_status != 0) return absl::InvalidArgumentError("nginx -t: " + checked.err);
     process_ = std::make_unique<Process>(arguments_);
     INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(address_));
-    for (int i = 0; i < 500; ++i) {
-      if (client->IsServing("").ok()) return absl::OkStatus();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    if (Eventually([&] { return client->IsServing("").ok(); })) return absl::OkStatus();
     return absl::UnavailableError("nginx does not answer: " + FileContents(folder_ / "error.log"));
   }
   const std::string& address() const { return address_; }
@@ -442,9 +440,7 @@ absl::StatusOr<FailoverOutcome> RunFailover(const FailoverPlan& plan) {
     threads.Start(sessions.back().get());
   }
   const auto is_ready = [](const auto& session) { return session->is_ready(); };
-  for (int i = 0; i < 600 && !std::all_of(sessions.begin(), sessions.end(), is_ready); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  (void)Eventually([&] { return std::all_of(sessions.begin(), sessions.end(), is_ready); });
   std::this_thread::sleep_for(plan.before);
 
   FailoverOutcome outcome;

@@ -61,6 +61,13 @@ std::string FileContents(const std::string& path) {
   return contents.str();
 }
 
+std::string Word(const std::string& line, const std::string& name) {
+  const size_t at = line.find(name);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size();
+  return line.substr(begin, line.find_first_of(" \n", begin) - begin);
+}
+
 std::string WithoutNotes(const std::string& text) {
   std::istringstream lines(text);
   std::string rest;
@@ -116,7 +123,7 @@ ProcessResult Process::Wait() {
 std::string Process::Output() const { return FileContents(folder_ + "/out"); }
 
 std::string Process::WaitForLine(const std::string& prefix) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 12000; ++i) {
     std::istringstream lines(Output());
     std::string line;
     while (std::getline(lines, line) && !lines.eof()) {

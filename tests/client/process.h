@@ -35,7 +35,7 @@ class Process {
   ProcessResult Wait();
   // What it has written to stdout so far.
   std::string Output() const;
-  // Waits until stdout has a whole line that begins with `prefix`; the line, or nothing after ten seconds or at the end
+  // Waits until stdout has a whole line that begins with `prefix`; the line, or nothing after two minutes or at the end
   // of the process.
   std::string WaitForLine(const std::string& prefix);
 
@@ -59,6 +59,10 @@ class TemporaryFolder {
 };
 
 std::string FileContents(const std::string& path);
+
+// The rest of the word that begins with `name`: "127.0.0.1:80" for "grpc=" in "ready grpc=127.0.0.1:80 device=cpu";
+// empty without one.
+std::string Word(const std::string& line, const std::string& name);
 
 }  // namespace intrawarp::client
 

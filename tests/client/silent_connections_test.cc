@@ -20,6 +20,7 @@
 #include "client/cpp/client.h"
 #include "io/digest.h"
 #include "tests/client/process.h"
+#include "tests/support/server_process.h"
 #include "tests/tcp_relay.h"
 
 namespace intrawarp::client {
@@ -71,18 +72,14 @@ class SilentConnectionsTest : public testing::Test {
   static void SetUpTestSuite() { grpc_init(); }
 
   void SetUp() override {
-    server_ = std::make_unique<Process>(std::vector<std::string>{
-        INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu", "--drain_timeout=1s"});
-    const std::string ready = server_->WaitForLine("ready grpc=");
-    ASSERT_FALSE(ready.empty());
-    const size_t begin = ready.find('=') + 1;
-    address_ = ready.substr(begin, ready.find(' ', begin) - begin);
+    server_ = std::make_unique<ServerProcess>(INTRAWARPD, std::vector<std::string>{"--drain_timeout=1s"});
+    address_ = server_->grpc();
+    ASSERT_FALSE(address_.empty());
     direct_ = *Client::Connect(address_);
   }
   void TearDown() override {
     direct_.reset();
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
+    server_->Stop();
   }
 
   // Transfers of `bytes` bytes until all cuts are made.
@@ -113,7 +110,7 @@ class SilentConnectionsTest : public testing::Test {
     EXPECT_EQ(equal, transfers);
   }
 
-  std::unique_ptr<Process> server_;
+  std::unique_ptr<ServerProcess> server_;
   std::string address_;
   std::unique_ptr<Client> direct_;
 };

@@ -26,6 +26,7 @@
 #include "tests/fuzz/parts.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/simulation/frames.h"
+#include "tests/support/eventually.h"
 
 namespace {
 
@@ -81,12 +82,11 @@ class TestServer {
 
   // Waits until nothing is under way or held any more.
   bool Settled() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    do {
+    const bool is_at_rest = intrawarp::Eventually([this] {
       Clear();
-      if (IsAtRest()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } while (std::chrono::steady_clock::now() < end);
+      return IsAtRest();
+    });
+    if (is_at_rest) return true;
     for (int i = 0; i < kResources; ++i) {
       std::fprintf(stderr, "%s: %lld\n", kResourceNames[i],
                    static_cast<long long>(context().ledger.in_use(static_cast<Resource>(i))));

@@ -5,6 +5,9 @@
 
 #include <zlib.h>
 
+#include <algorithm>
+#include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -84,6 +87,61 @@ inline std::string Counting(size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) samples.push_back(static_cast<char>(i * 7));
   return samples;
 }
+
+// The tests that every format of volumes and fields passes; `names` are file names with the suffixes of the format.
+class GridFileTest : public FileTest {
+ protected:
+  using Names = std::vector<std::string>;
+  using ReadVolume = absl::StatusOr<HostVolume> (*)(const std::string& path, int64_t max_bytes);
+  using WriteVolume = absl::Status (*)(const std::string& path, const HostVolume& volume);
+  using ReadField = absl::StatusOr<HostField> (*)(const std::string& path, int64_t max_bytes);
+  using WriteField = absl::Status (*)(const std::string& path, const Geometry& geometry, const float* displacement);
+
+  // Volumes of every type and orientation come back.
+  void ExpectVolumesComeBack(const Names& names, WriteVolume write, ReadVolume read) const {
+    for (const Geometry& geometry : SomeGeometries()) {
+      for (PixelType type : kPixelTypes) {
+        for (const std::string& name : names) {
+          const HostVolume volume = NoiseVolume(geometry, type);
+          ASSERT_THAT(write(Path(name), volume), Succeeds());
+          const auto back = read(Path(name), kDefaultMaxVolumeBytes);
+          ASSERT_THAT(back, Succeeds());
+          ExpectSameGrid(back->geometry, geometry);
+          EXPECT_EQ(back->pixel_type, type);
+          EXPECT_EQ(back->pixels, volume.pixels);
+        }
+      }
+    }
+  }
+
+  // Fields of every orientation come back; `check` looks at each file.
+  void ExpectFieldsComeBack(const Names& names, WriteField write, ReadField read,
+                            const std::function<void(const std::string& path)>& check) const {
+    for (const Geometry& geometry : SomeGeometries()) {
+      const HostField field = NoiseField(geometry);
+      for (const std::string& name : names) {
+        ASSERT_THAT(write(Path(name), field.geometry, field.displacement.data()), Succeeds());
+        const auto back = read(Path(name), kDefaultMaxVolumeBytes);
+        ASSERT_THAT(back, Succeeds());
+        ExpectSameGrid(back->geometry, geometry);
+        EXPECT_EQ(back->displacement, field.displacement);
+        check(Path(name));
+      }
+    }
+  }
+
+  // A header for 48 bytes, followed by compressed data that is too long, too short or cut. `format` as in Deflated.
+  void ExpectLiesAreRefused(const std::string& name, const std::string& header, int format, ReadVolume read) const {
+    const auto with = [&](const std::string& data) { return read(Put(name, header + data), kDefaultMaxVolumeBytes); };
+    EXPECT_THAT(with(Deflated(Counting(49), format)),
+                Fails(absl::StatusCode::kInvalidArgument, "data: there are more"));
+    EXPECT_THAT(with(Deflated(Counting(47), format)), Fails(absl::StatusCode::kDataLoss, "data: ends after 47"));
+    const std::string packed = Deflated(Counting(48), format);
+    for (size_t length = 0; length < packed.size(); ++length) {
+      EXPECT_THAT(with(packed.substr(0, length)), Fails(absl::StatusCode::kDataLoss, "data: ")) << length;
+    }
+  }
+};
 
 inline std::string Bytes(const HostVolume& volume) { return std::string(volume.pixels.begin(), volume.pixels.end()); }
 

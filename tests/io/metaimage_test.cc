@@ -12,7 +12,7 @@
 namespace intrawarp::io {
 namespace {
 
-using MetaImageTest = FileTest;
+using MetaImageTest = GridFileTest;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
@@ -25,19 +25,7 @@ constexpr char kItk[] =
     "ElementDataFile = LOCAL\n";
 
 TEST_F(MetaImageTest, EveryTypeAndOrientationComesBack) {
-  for (const Geometry& geometry : SomeGeometries()) {
-    for (PixelType type : kPixelTypes) {
-      for (const char* name : {"v.mha", "v.mhd"}) {
-        const HostVolume volume = NoiseVolume(geometry, type);
-        ASSERT_THAT(WriteMetaImage(Path(name), volume), Succeeds());
-        const auto read = ReadMetaImage(Path(name));
-        ASSERT_THAT(read, Succeeds());
-        ExpectSameGrid(read->geometry, geometry);
-        EXPECT_EQ(read->pixel_type, type);
-        EXPECT_EQ(read->pixels, volume.pixels);
-      }
-    }
-  }
+  ExpectVolumesComeBack({"v.mha", "v.mhd"}, WriteMetaImage, ReadMetaImage);
 }
 
 TEST_F(MetaImageTest, ReadsWhatOthersWrite) {
@@ -101,17 +89,9 @@ TEST_F(MetaImageTest, TwoDimensions) {
 }
 
 TEST_F(MetaImageTest, FieldsComeBack) {
-  for (const Geometry& geometry : SomeGeometries()) {
-    const HostField field = NoiseField(geometry);
-    for (const char* name : {"f.mha", "f.mhd"}) {
-      ASSERT_THAT(WriteMetaImageField(Path(name), field.geometry, field.displacement.data()), Succeeds());
-      const auto read = ReadMetaImageField(Path(name));
-      ASSERT_THAT(read, Succeeds());
-      ExpectSameGrid(read->geometry, geometry);
-      EXPECT_EQ(read->displacement, field.displacement);
-      EXPECT_THAT(ReadMetaImage(Path(name)), Fails(kInvalid, "ElementNumberOfChannels: must be 1"));
-    }
-  }
+  ExpectFieldsComeBack({"f.mha", "f.mhd"}, WriteMetaImageField, ReadMetaImageField, [](const std::string& path) {
+    EXPECT_THAT(ReadMetaImage(path), Fails(kInvalid, "ElementNumberOfChannels: must be 1"));
+  });
   const std::vector<double> values = {1, 2, 3, 4};
   const std::string flat =
       "NDims = 2\nDimSize = 2 1\nElementNumberOfChannels = 2\nElementType = MET_DOUBLE_ARRAY\n"
@@ -182,14 +162,7 @@ TEST_F(MetaImageTest, Refuses) {
 
 TEST_F(MetaImageTest, CompressedDataThatLies) {
   const std::string header = absl::StrReplaceAll(kItk, {{"CompressedData = False", "CompressedData = True"}});
-  const std::string packed = Deflated(Counting(48), 15);
-  EXPECT_THAT(ReadMetaImage(Put("v.mha", header + Deflated(Counting(49), 15))),
-              Fails(kInvalid, "data: there are more"));
-  EXPECT_THAT(ReadMetaImage(Put("v.mha", header + Deflated(Counting(47), 15))),
-              Fails(kDataLoss, "data: ends after 47"));
-  for (size_t length = 0; length < packed.size(); ++length) {
-    EXPECT_THAT(ReadMetaImage(Put("v.mha", header + packed.substr(0, length))), Fails(kDataLoss, "data: ")) << length;
-  }
+  ExpectLiesAreRefused("v.mha", header, 15, ReadMetaImage);
 }
 
 TEST_F(MetaImageTest, PublicFiles) {

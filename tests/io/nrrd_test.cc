@@ -12,7 +12,7 @@
 namespace intrawarp::io {
 namespace {
 
-using NrrdTest = FileTest;
+using NrrdTest = GridFileTest;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
@@ -29,21 +29,7 @@ constexpr char kItkField[] =
     "space directions: none (1,0,0) (0,1,0) (0,0,1)\nkinds: vector domain domain domain\nendian: little\n"
     "encoding: raw\nspace origin: (0,0,0)\n";
 
-TEST_F(NrrdTest, EveryTypeAndOrientationComesBack) {
-  for (const Geometry& geometry : SomeGeometries()) {
-    for (PixelType type : kPixelTypes) {
-      for (const char* name : {"v.nrrd", "v.nhdr"}) {
-        const HostVolume volume = NoiseVolume(geometry, type);
-        ASSERT_THAT(WriteNrrd(Path(name), volume), Succeeds());
-        const auto read = ReadNrrd(Path(name));
-        ASSERT_THAT(read, Succeeds());
-        ExpectSameGrid(read->geometry, geometry);
-        EXPECT_EQ(read->pixel_type, type);
-        EXPECT_EQ(read->pixels, volume.pixels);
-      }
-    }
-  }
-}
+TEST_F(NrrdTest, EveryTypeAndOrientationComesBack) { ExpectVolumesComeBack({"v.nrrd", "v.nhdr"}, WriteNrrd, ReadNrrd); }
 
 TEST_F(NrrdTest, ReadsWhatOthersWrite) {
   const std::string samples = Counting(48);
@@ -155,21 +141,13 @@ TEST_F(NrrdTest, TwoDimensions) {
 }
 
 TEST_F(NrrdTest, FieldsComeBackWithSlicersMarker) {
-  for (const Geometry& geometry : SomeGeometries()) {
-    const HostField field = NoiseField(geometry);
-    for (const char* name : {"f.nrrd", "f.nhdr"}) {
-      ASSERT_THAT(WriteNrrdField(Path(name), field.geometry, field.displacement.data()), Succeeds());
-      const auto read = ReadNrrdField(Path(name));
-      ASSERT_THAT(read, Succeeds());
-      ExpectSameGrid(read->geometry, geometry);
-      EXPECT_EQ(read->displacement, field.displacement);
-      EXPECT_THAT(ReadNrrd(Path(name)), Fails(kInvalid, "sizes: axis 0 is not in space"));
-      const std::string text = Get(Path(name));
-      EXPECT_NE(text.find("\ndisplacement field type:=resampling\n"), std::string::npos);
-      EXPECT_NE(text.find("\nkinds: vector domain domain domain\n"), std::string::npos);
-      EXPECT_NE(text.find("\nspace: left-posterior-superior\n"), std::string::npos);
-    }
-  }
+  ExpectFieldsComeBack({"f.nrrd", "f.nhdr"}, WriteNrrdField, ReadNrrdField, [](const std::string& path) {
+    EXPECT_THAT(ReadNrrd(path), Fails(kInvalid, "sizes: axis 0 is not in space"));
+    const std::string text = Get(path);
+    EXPECT_NE(text.find("\ndisplacement field type:=resampling\n"), std::string::npos);
+    EXPECT_NE(text.find("\nkinds: vector domain domain domain\n"), std::string::npos);
+    EXPECT_NE(text.find("\nspace: left-posterior-superior\n"), std::string::npos);
+  });
 }
 
 TEST_F(NrrdTest, FieldsOfOthers) {
@@ -288,14 +266,7 @@ TEST_F(NrrdTest, Refuses) {
 TEST_F(NrrdTest, CompressedDataThatLies) {
   const std::string header = absl::StrReplaceAll(kSlicer, {{"encoding: raw", "encoding: gzip"}});
   const std::string packed = Deflated(Counting(48), 31);
-  EXPECT_THAT(ReadNrrd(Put("v.nrrd", header + "\n" + Deflated(Counting(49), 31))),
-              Fails(kInvalid, "data: there are more"));
-  EXPECT_THAT(ReadNrrd(Put("v.nrrd", header + "\n" + Deflated(Counting(47), 31))),
-              Fails(kDataLoss, "data: ends after 47"));
-  for (size_t length = 0; length < packed.size(); ++length) {
-    EXPECT_THAT(ReadNrrd(Put("v.nrrd", header + "\n" + packed.substr(0, length))), Fails(kDataLoss, "data: "))
-        << length;
-  }
+  ExpectLiesAreRefused("v.nrrd", header + "\n", 31, ReadNrrd);
   std::string wrong = packed;
   wrong[wrong.size() - 6] ^= 1;  // the checksum
   EXPECT_THAT(ReadNrrd(Put("v.nrrd", header + "\n" + wrong)), Fails(kDataLoss, "data: "));

@@ -25,6 +25,7 @@
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -37,20 +38,6 @@ constexpr char kInfo[] = "/intrawarp.v1.ServerService/GetServerInfo";
 
 // More than the threads on which gRPC reacts.
 constexpr int kMany = 40;
-
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 12000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-std::shared_ptr<grpc::Channel> NewConnection(const TestServer& test) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(test.server->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
-}
 
 grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
   RawCall call(channel, kInfo);
@@ -291,19 +278,19 @@ TEST(Availability, ConnectionsWithCallsKeepTheirPlaces) {
   ServerOptions options = TestServer::DefaultOptions();
   options.limits.max_connections = 2;
   TestServer test(options);
-  auto first = NewConnection(test);
-  auto second = NewConnection(test);
+  auto first = NewConnection(*test.server);
+  auto second = NewConnection(*test.server);
   RawCall first_call(first, kUpload), second_call(second, kUpload);
   const Ledger& ledger = test.server->context().ledger;
   ASSERT_TRUE(Eventually([&] { return ledger.in_use(Resource::kStreams) == 2; }));
-  EXPECT_NE(Ask(NewConnection(test)), grpc::StatusCode::OK);
+  EXPECT_NE(Ask(NewConnection(*test.server)), grpc::StatusCode::OK);
   EXPECT_EQ(Ask(first), grpc::StatusCode::OK);
   const std::string text = HttpGet(test.server->http_address(), "/metrics").body;
   EXPECT_THAT(text, HasSubstr("intrawarp_table_used{table=\"connections\"} 2\n"));
   EXPECT_THAT(text, testing::ContainsRegex("reason=\"too_many_connections\"} [1-9]"));
   // One without calls gives way.
   second_call.Cancel();
-  EXPECT_TRUE(Eventually([&] { return Ask(NewConnection(test)) == grpc::StatusCode::OK; }));
+  EXPECT_TRUE(Eventually([&] { return Ask(NewConnection(*test.server)) == grpc::StatusCode::OK; }));
   EXPECT_EQ(ledger.in_use(Resource::kStreams), 1);
 }
 
@@ -315,8 +302,8 @@ TEST(Availability, StrangersKeepNobodyOut) {
   std::vector<std::unique_ptr<Http2Connection>> held;
   for (int i = 0; i < 60; ++i) held.push_back(std::make_unique<Http2Connection>(test.server->grpc_address()));
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(Ask(NewConnection(test)), grpc::StatusCode::OK);
-    EXPECT_EQ(CheckHealth(NewConnection(test)), kServing);
+    EXPECT_EQ(Ask(NewConnection(*test.server)), grpc::StatusCode::OK);
+    EXPECT_EQ(CheckHealth(NewConnection(*test.server)), kServing);
     held.push_back(std::make_unique<Http2Connection>(test.server->grpc_address()));
   }
   EXPECT_TRUE(held.front()->AwaitEnd());
@@ -473,7 +460,7 @@ TEST(Availability, ManyClientsMayBeginWithLargeMessages) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 16; ++i) {
     threads.emplace_back([&] {
-      RawCall refused(NewConnection(test), kUpload);
+      RawCall refused(NewConnection(*test.server), kUpload);
       (void)refused.Write(chunk);  // no header
       EXPECT_EQ(refused.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     });

@@ -4,12 +4,12 @@
 #define INTRAWARP_TESTS_SERVER_BULK_CLIENT_H_
 
 #include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "io/crc32c.h"
@@ -39,40 +39,18 @@ struct UploadData {
 // An Upload call, message by message.
 class UploadCall {
  public:
-  explicit UploadCall(v1::BulkService::Stub& stub, std::chrono::milliseconds deadline = std::chrono::seconds(60)) {
-    context_.set_deadline(std::chrono::system_clock::now() + deadline);
-    writer_ = stub.Upload(&context_, &response_);
-  }
-  bool SendHeader(const v1::UploadHeader& header) {
-    v1::UploadRequest request;
-    *request.mutable_header() = header;
-    return writer_->Write(request);
-  }
+  explicit UploadCall(v1::BulkService::Stub& stub, std::chrono::milliseconds deadline = std::chrono::seconds(60));
+  bool SendHeader(const v1::UploadHeader& header);
   bool SendChunk(int64_t offset, const std::string& data) { return SendChunk(MakeChunk(offset, data)); }
-  bool SendChunk(const v1::Chunk& chunk) {
-    v1::UploadRequest request;
-    *request.mutable_chunk() = chunk;
-    return writer_->Write(request);
-  }
+  bool SendChunk(const v1::Chunk& chunk);
   // [begin, end) in chunks.
-  bool SendBytes(const std::string& bytes, size_t begin, size_t end, size_t chunk) {
-    for (size_t at = begin; at < end; at += chunk) {
-      if (!SendChunk(at, bytes.substr(at, std::min(chunk, end - at)))) return false;
-    }
-    return true;
-  }
-  bool Send(const v1::UploadRequest& request) { return writer_->Write(request); }
-  grpc::Status Finish() {
-    writer_->WritesDone();
-    return writer_->Finish();
-  }
-  void WritesDone() { writer_->WritesDone(); }
+  bool SendBytes(const std::string& bytes, size_t begin, size_t end, size_t chunk);
+  bool Send(const v1::UploadRequest& request);
+  grpc::Status Finish();
+  void WritesDone();
   // Without ending the stream of requests.
-  grpc::Status Await() { return writer_->Finish(); }
-  void Cancel() {
-    context_.TryCancel();
-    writer_->Finish();
-  }
+  grpc::Status Await();
+  void Cancel();
   const v1::UploadResponse& response() const { return response_; }
 
  private:
@@ -82,15 +60,8 @@ class UploadCall {
 };
 
 // Sends the header and the bytes from `begin` to `end`, and ends the stream.
-inline grpc::Status Upload(v1::BulkService::Stub& stub, const UploadData& data, v1::UploadResponse* response = nullptr,
-                           size_t chunk = 1000, size_t begin = 0, size_t end = std::string::npos) {
-  UploadCall call(stub);
-  call.SendHeader(data.header);
-  call.SendBytes(data.bytes, begin, std::min(end, data.bytes.size()), chunk);
-  const grpc::Status status = call.Finish();
-  if (response != nullptr) *response = call.response();
-  return status;
-}
+grpc::Status Upload(v1::BulkService::Stub& stub, const UploadData& data, v1::UploadResponse* response = nullptr,
+                    size_t chunk = 1000, size_t begin = 0, size_t end = std::string::npos);
 
 struct DownloadedBytes {
   grpc::Status status;
@@ -100,33 +71,24 @@ struct DownloadedBytes {
 };
 
 // Checks on the way that there is one header and that chunks come in order, with their checksums.
-inline DownloadedBytes DownloadBytes(v1::BulkService::Stub& stub, const v1::DownloadRequest& request) {
-  DownloadedBytes download;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  auto reader = stub.Download(&context, request);
-  v1::DownloadResponse response;
-  bool has_header = false;
-  while (reader->Read(&response)) {
-    if (response.has_header()) {
-      EXPECT_FALSE(std::exchange(has_header, true));
-      download.header = response.header();
-      continue;
-    }
-    EXPECT_TRUE(has_header);
-    ++download.chunks;
-    const v1::Chunk& chunk = response.chunk();
-    EXPECT_EQ(chunk.offset(), request.offset() + static_cast<int64_t>(download.bytes.size()));
-    EXPECT_TRUE(chunk.has_crc32c());
-    EXPECT_EQ(chunk.crc32c(), io::Crc32c(chunk.data().data(), chunk.data().size()));
-    download.bytes += chunk.data();
-  }
-  download.status = reader->Finish();
-  if (download.status.ok()) {
-    EXPECT_EQ(request.offset() + static_cast<int64_t>(download.bytes.size()), download.header.total_bytes());
-  }
-  return download;
-}
+DownloadedBytes DownloadBytes(v1::BulkService::Stub& stub, const v1::DownloadRequest& request);
+
+// The voxels or components as they lie in memory.
+std::string Bytes(const std::vector<float>& values);
+
+// Bytes of a chunked stream, checking that each chunk continues it.
+class ChunkCollector {
+ public:
+  // `begin`: where the stream begins.
+  void Add(const v1::Chunk& chunk, int64_t begin = 0);
+  const std::string& bytes() const { return bytes_; }
+  int chunks() const { return chunks_; }
+  std::vector<float> floats() const;
+
+ private:
+  std::string bytes_;
+  int chunks_ = 0;
+};
 
 }  // namespace intrawarp::server
 

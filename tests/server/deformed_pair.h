@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/convert.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 

@@ -44,17 +44,7 @@ HostCsr<T> RandomCsr(int32_t rows, int32_t columns, int per_row, uint32_t seed) 
 }
 
 // All places of it.
-inline HostCsr<float> Full(int32_t rows, int32_t columns, float value) {
-  HostCsr<float> csr;
-  csr.rows = rows;
-  csr.columns = columns;
-  for (int32_t r = 0; r < rows; ++r) {
-    for (int32_t c = 0; c < columns; ++c) csr.column_indices.push_back(c);
-    csr.row_offsets.push_back(csr.entries());
-  }
-  csr.values.assign(csr.column_indices.size(), value);
-  return csr;
-}
+HostCsr<float> Full(int32_t rows, int32_t columns, float value);
 
 template <typename T>
 std::string CsrBytes(const HostCsr<T>& csr) {
@@ -106,11 +96,7 @@ HostCsr<T> CsrFromBytes(const v1::SparseMatrixShape& shape, const std::string& b
   return csr;
 }
 
-inline DownloadedBytes DownloadMatrix(v1::BulkService::Stub& stub, const std::string& name) {
-  v1::DownloadRequest request;
-  request.set_name(name);
-  return DownloadBytes(stub, request);
-}
+DownloadedBytes DownloadMatrix(v1::BulkService::Stub& stub, const std::string& name);
 
 // One Multiply call and everything that came back, in order.
 struct Product {
@@ -122,39 +108,9 @@ struct Product {
   std::optional<v1::MultiplyResult> result;
 };
 
-inline Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request) {
-  Product product;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  auto reader = stub.Multiply(&context, request);
-  v1::MultiplyResponse response;
-  while (reader->Read(&response)) {
-    EXPECT_FALSE(product.result.has_value()) << "the result is the last message";
-    if (response.has_progress()) {
-      EXPECT_FALSE(product.header.has_value()) << "progress comes before the product";
-      product.progress.push_back(response.progress());
-    } else if (response.has_header()) {
-      EXPECT_FALSE(product.header.has_value());
-      product.header = response.header();
-    } else if (response.has_chunk()) {
-      EXPECT_TRUE(product.header.has_value());
-      EXPECT_EQ(response.chunk().offset(), static_cast<int64_t>(product.bytes.size()));
-      product.bytes += response.chunk().data();
-      ++product.chunks;
-    } else {
-      product.result = response.result();
-    }
-  }
-  product.status = reader->Finish();
-  return product;
-}
+Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request);
 
-inline v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b) {
-  v1::MultiplyRequest request;
-  request.set_a("sparseMatrices/" + a);
-  request.set_b("sparseMatrices/" + b);
-  return request;
-}
+v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b);
 
 }  // namespace intrawarp::server
 

@@ -4,13 +4,12 @@
 #define INTRAWARP_TESTS_SERVER_VOLUME_CLIENT_H_
 
 #include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "intrawarp/v1/volume.grpc.pb.h"
@@ -31,13 +30,7 @@ constexpr v1::PixelType PixelTypeOf() {
   return v1::PIXEL_TYPE_FLOAT64;
 }
 
-inline Geometry BoxGeometry(int x, int y, int z) {
-  Geometry geometry;
-  geometry.size = {x, y, z};
-  geometry.spacing = {1, 1.5, 2};
-  geometry.origin = {-3, 4, 5};
-  return geometry;
-}
+Geometry BoxGeometry(int x, int y, int z);
 
 // Whole numbers from 0 to 100, which every pixel type holds.
 template <typename T>
@@ -68,15 +61,7 @@ struct DownloadedVolume {
   int chunks = 0;
 };
 
-inline DownloadedVolume Download(v1::BulkService::Stub& stub, const std::string& name) {
-  v1::DownloadRequest request;
-  request.set_name(name);
-  DownloadedBytes bytes = DownloadBytes(stub, request);
-  DownloadedVolume volume{bytes.status, bytes.header, {}, bytes.chunks};
-  volume.voxels.resize(bytes.bytes.size() / sizeof(float));
-  if (!bytes.bytes.empty()) std::memcpy(volume.voxels.data(), bytes.bytes.data(), volume.voxels.size() * sizeof(float));
-  return volume;
-}
+DownloadedVolume Download(v1::BulkService::Stub& stub, const std::string& name);
 
 }  // namespace intrawarp::server
 

@@ -14,24 +14,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/process.h"
+#include "tests/support/eventually.h"
+#include "tests/support/server_process.h"
 
 namespace intrawarp::client {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::string Word(const std::string& line, const std::string& key) {
-  const size_t begin = line.find(key) + key.size();
-  return line.substr(begin, line.find_first_of(" \n", begin) - begin);
-}
-
 class CliBenchTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::vector<std::string> command = {INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"};
-    for (const std::string& flag : ServerFlags()) command.push_back(flag);
-    server_ = std::make_unique<Process>(command);
-    address_ = Word(server_->WaitForLine("ready "), "grpc=");
+    server_ = std::make_unique<ServerProcess>(INTRAWARPD, ServerFlags());
+    address_ = server_->grpc();
     ASSERT_FALSE(address_.empty());
   }
 
@@ -41,16 +36,14 @@ class CliBenchTest : public testing::Test {
   void TearDown() override {
     // A call has ended for its client a moment before it has for the server.
     std::string info;
-    for (int i = 0; i < 200; ++i) {
+    (void)Eventually([&] {
       info = Info();
-      if (info.find("uploads 0, streams 0, jobs 0") != std::string::npos) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+      return info.find("uploads 0, streams 0, jobs 0") != std::string::npos;
+    });
     EXPECT_THAT(info, HasSubstr("resident: 0 of"));
     EXPECT_THAT(info, HasSubstr("volumes 0, transforms 0, matrices 0"));
     EXPECT_THAT(info, HasSubstr("uploads 0, streams 0, jobs 0"));
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
+    server_->Stop();
   }
 
   std::string Info() const { return RunProcess({INTRAWARP_CLI, "--server=" + address_, "server", "info"}).out; }
@@ -115,7 +108,7 @@ class CliBenchTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::unique_ptr<Process> server_;
+  std::unique_ptr<ServerProcess> server_;
   std::string address_;
   std::string out_;
 };
@@ -249,10 +242,7 @@ TEST_F(CliBenchTest, AnInterruptEndsItAndLeavesNothing) {
                          "--matrix_rows=300", "--uploads=2", "--upload_mb=8", "--registrations=1",
                          "--registration_method=affine", "--json=" + (folder_ / "bench.json")}));
   // Until the load runs: sessions and floods hold streams.
-  for (int i = 0; i < 600; ++i) {
-    if (Info().find("streams 0") == std::string::npos) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  EXPECT_TRUE(Eventually([&] { return Info().find("streams 0") == std::string::npos; }));
   std::this_thread::sleep_for(std::chrono::seconds(2));
   bench.Signal(SIGINT);
   const ProcessResult result = bench.Wait();
@@ -261,18 +251,15 @@ TEST_F(CliBenchTest, AnInterruptEndsItAndLeavesNothing) {
 }
 
 TEST_F(CliBenchTest, AServerThatGoesAwayIsAFailure) {
-  Process other({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-  const std::string address = Word(other.WaitForLine("ready "), "grpc=");
+  ServerProcess other(INTRAWARPD);
+  const std::string address = other.grpc();
   Process bench({INTRAWARP_CLI, "--server=" + address, "bench", "--size=24", "--rate=5", "--seconds=3600",
                  "--iterations=3", "--json=" + (folder_ / "gone.json")});
-  for (int i = 0; i < 600; ++i) {
-    if (RunProcess({INTRAWARP_CLI, "--server=" + address, "server", "info"}).out.find("streams 0") ==
-        std::string::npos) {
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  other.Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] {
+    const std::string info = RunProcess({INTRAWARP_CLI, "--server=" + address, "server", "info"}).out;
+    return info.find("streams 0") == std::string::npos;
+  }));
+  other.process().Signal(SIGKILL);
   const ProcessResult result = bench.Wait();
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_THAT(result.err, testing::StartsWith("intrawarp: UNAVAILABLE: "));

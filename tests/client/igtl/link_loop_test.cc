@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::igtl {
 namespace {
@@ -84,11 +85,6 @@ class LinkLoopTest : public ::testing::Test {
     if (loop_ != nullptr) loop_->Stop();
     if (thread_.joinable()) thread_.join();
   }
-  template <typename Condition>
-  static bool Within5s(Condition condition) {
-    for (int i = 0; i < 500 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(10));
-    return condition();
-  }
   size_t Came() {
     std::lock_guard<std::mutex> lock(mutex_);
     return contents_.size();
@@ -107,7 +103,7 @@ TEST_F(LinkLoopTest, AnswersThePeerThatAsksAndBroadcastsToAll) {
   Start();
   Run();
   Peer one(port_), two(port_);
-  ASSERT_TRUE(Within5s([&] { return connected_ == 2; }));
+  ASSERT_TRUE(Eventually([&] { return connected_ == 2; }));
   // One byte a write.
   for (const char c : Packed("Device", "ask")) one.Put(absl::string_view(&c, 1));
   const std::string answer = Packed("Answer", "answer");
@@ -127,7 +123,7 @@ TEST_F(LinkLoopTest, AHostileSizeEndsOnlyItsConnection) {
   hostile.Put(bytes);
   EXPECT_TRUE(hostile.IsClosed());
   good.Put(Packed("Device", "good"));
-  EXPECT_TRUE(Within5s([&] { return Came() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return Came() == 1; }));
   EXPECT_EQ(counters_.LostAt(Lost::kContent), 1);
 }
 
@@ -135,7 +131,7 @@ TEST_F(LinkLoopTest, ASlowConsumerGetsTheNewestAndDelaysNobody) {
   Start({.stall_timeout = milliseconds(20000)});
   Run();
   Peer slow(port_, 4096), fast(port_);
-  ASSERT_TRUE(Within5s([&] { return connected_ == 2; }));
+  ASSERT_TRUE(Eventually([&] { return connected_ == 2; }));
   const std::string filling(size_t{1} << 20, 'x');
   constexpr int kMessages = 40;
   for (int i = 0; i < kMessages; ++i) {
@@ -159,11 +155,11 @@ TEST_F(LinkLoopTest, DisconnectsPeersThatStall) {
   EXPECT_TRUE(within.IsClosed());
   loop_->Broadcast(Out("Image", std::string(size_t{32} << 20, 'x')));
   std::thread reader([&] { idle.Get(size_t{32} << 20); });
-  EXPECT_TRUE(Within5s([&] { return counters_.disconnections == 2; }));
+  EXPECT_TRUE(Eventually([&] { return counters_.disconnections == 2; }));
   reader.join();
   // A peer that is between messages may be silent.
   idle.Put(Packed("Device", "still here"));
-  EXPECT_TRUE(Within5s([&] { return Came() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return Came() == 1; }));
 }
 
 TEST_F(LinkLoopTest, ConnectsAgainToAPeerThatComesBack) {
@@ -174,7 +170,7 @@ TEST_F(LinkLoopTest, ConnectsAgainToAPeerThatComesBack) {
   ASSERT_TRUE(loop_->Connect({"127.0.0.1", port}, true).ok());
   Run();
   for (int i = 1; i <= 3; ++i) {
-    ASSERT_TRUE(Within5s([&] { return connected_ == i; }));
+    ASSERT_TRUE(Eventually([&] { return connected_ == i; }));
     Peer peer(FileDescriptor(accept4(listener.get(), nullptr, nullptr, 0)));
     loop_->Broadcast(Out("All", "all"));
     const std::string all = Packed("All", "all");
@@ -186,7 +182,7 @@ TEST_F(LinkLoopTest, RefusesOnePeerTooMany) {
   Start({.max_peers = 1});
   Run();
   Peer first(port_);
-  ASSERT_TRUE(Within5s([&] { return connected_ == 1; }));
+  ASSERT_TRUE(Eventually([&] { return connected_ == 1; }));
   Peer second(port_);
   EXPECT_TRUE(second.IsClosed());
 }

@@ -3,28 +3,24 @@
 #ifndef INTRAWARP_TESTS_IO_DICOM_CLI_SERVER_H_
 #define INTRAWARP_TESTS_IO_DICOM_CLI_SERVER_H_
 
-#include <signal.h>
-
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/process.h"
 #include "tests/io/io_test.h"
+#include "tests/support/server_process.h"
 
 namespace intrawarp::io {
 
 class CliServerTest : public FileTest {
  protected:
   static void SetUpTestSuite() {
-    server_ = new client::Process({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-    const std::string ready = server_->WaitForLine("ready ");
-    const size_t begin = ready.find("grpc=") + 5;
-    address_ = ready.substr(begin, ready.find(' ', begin) - begin);
+    server_ = new client::ServerProcess(INTRAWARPD);
+    address_ = server_->grpc();
   }
   static void TearDownTestSuite() {
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
+    server_->Stop();
     delete server_;
   }
 
@@ -35,7 +31,7 @@ class CliServerTest : public FileTest {
   }
 
  private:
-  inline static client::Process* server_ = nullptr;
+  inline static client::ServerProcess* server_ = nullptr;
   inline static std::string address_;
 };
 

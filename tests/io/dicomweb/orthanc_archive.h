@@ -26,6 +26,7 @@
 #include "io/dicomweb/archive.h"
 #include "tests/client/process.h"
 #include "tests/server/identity/certificates.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::dicomweb {
 
@@ -61,13 +62,11 @@ class OrthancArchive {
     nginx_ = std::make_unique<client::Process>(
         std::vector<std::string>{"/usr/sbin/nginx", "-p", folder_, "-c", Path("nginx.conf")});
     absl::Status status;
-    for (int i = 0; i < 300; ++i) {
+    (void)Eventually([&] {
       const auto archive = Archive::Create(Secure());
-      if (!archive.ok()) return archive.status();
-      status = (*archive)->FindSeries({}).status();
-      if (status.ok()) return status;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
+      status = archive.ok() ? (*archive)->FindSeries({}).status() : archive.status();
+      return status.ok() || !archive.ok();
+    });
     return status;
   }
   // Orthanc's exit status.

@@ -13,10 +13,11 @@
 #include "server/base/worker_pool.h"
 #include "server/bulk/upload_store.h"
 #include "tests/server/bulk_client.h"
+#include "tests/server/job_blocker.h"
 #include "tests/server/matrix_client.h"
-#include "tests/server/service_fixture.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -64,13 +65,6 @@ class BulkServiceTest : public ::testing::TestWithParam<Kind> {
   }
 
   DeviceContext& context() { return test_.server->context(); }
-  static bool Eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 10000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return false;
-  }
   void WaitForNoStreams() {
     EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   }

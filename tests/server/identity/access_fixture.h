@@ -6,7 +6,6 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -15,8 +14,8 @@
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "server/identity/credentials.h"
 #include "server/identity/watched_file.h"
-#include "server/server.h"
 #include "tests/server/identity/certificates.h"
+#include "tests/server/test_server.h"
 
 namespace intrawarp::server {
 
@@ -30,23 +29,18 @@ struct Shown {
 
 class AccessTest : public testing::Test {
  protected:
-  ServerOptions Options() const {
-    ServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.http = "127.0.0.1:0";
+  ServerOptions Options() {
+    ServerOptions options = TestServer::DefaultOptions();
     options.device = "cpu";
-    options.limits.resident_capacity_bytes = int64_t{1} << 28;
-    options.limits.pinned_capacity_bytes = int64_t{1} << 28;
-    options.drain_timeout = std::chrono::seconds(5);
-    options.scheduling = SchedulingOptions();
-    options.seams.steady_now = [passed = passed_] { return std::chrono::steady_clock::now() + passed->load(); };
+    options.watchdog = WatchdogOptions();
+    options.seams.steady_now = clock_.now();
     return options;
   }
 
   // The server reads its files until a change of them counts.
   void TakeUpFiles() {
     server_->ReloadAccess();
-    *passed_ = passed_->load() + std::chrono::nanoseconds(WatchedFile::kSettleTime);
+    clock_.Advance(WatchedFile::kSettleTime);
     server_->ReloadAccess();
   }
 
@@ -70,9 +64,7 @@ class AccessTest : public testing::Test {
     ServerOptions options = Options();
     options.access = files;
     if (change) change(options);
-    absl::StatusOr<std::unique_ptr<Server>> started = Server::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    server_ = StartServer(options);
   }
   void StartWithTokens(const std::function<void(ServerOptions&)>& change = nullptr) {
     AccessFiles files = TlsPaths();
@@ -88,9 +80,7 @@ class AccessTest : public testing::Test {
 
   // With a connection of its own.
   std::shared_ptr<grpc::Channel> NewChannel(const Shown& shown) const {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(server_->grpc_address(), CredentialsOf(shown), arguments);
+    return NewConnection(*server_, CredentialsOf(shown));
   }
   static std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const Shown& shown) {
     if (shown.trusts.empty()) return grpc::InsecureChannelCredentials();
@@ -119,9 +109,7 @@ class AccessTest : public testing::Test {
   const TestCertificate authority_ = MakeAuthority("hospital");
   const TestCertificate server_certificate_ = MakeServerCertificate(authority_);
   std::string tokens_;
-  // That the server's steady clock is ahead of the machine's.
-  const std::shared_ptr<std::atomic<std::chrono::nanoseconds>> passed_ =
-      std::make_shared<std::atomic<std::chrono::nanoseconds>>(std::chrono::nanoseconds(0));
+  FakeClock clock_;
   std::unique_ptr<Server> server_;
 };
 

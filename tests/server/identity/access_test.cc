@@ -21,6 +21,7 @@
 #include "tests/server/stages.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -31,14 +32,6 @@ using ::testing::Not;
 
 constexpr char kInfo[] = "/intrawarp.v1.ServerService/GetServerInfo";
 constexpr char kNavigate[] = "/intrawarp.v1.RegistrationService/Navigate";
-
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
 
 class TlsTest : public AccessTest {
  protected:

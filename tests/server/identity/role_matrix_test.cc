@@ -32,6 +32,7 @@
 #include "tests/server/stages.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -356,12 +357,11 @@ class OwnershipTest : public AccessTest {
   }
   // A call's memory and place go some moments after its answer.
   static void WaitForUse(const std::shared_ptr<grpc::Channel>& channel, int64_t resident_bytes) {
-    for (int i = 0; i < 1000; ++i) {
-      const v1::Usage usage = UsageOf(channel);
-      if (usage.resident_bytes() == resident_bytes && usage.uploads() == 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ADD_FAILURE() << UsageOf(channel).ShortDebugString();
+    v1::Usage usage;
+    EXPECT_TRUE(Eventually([&] {
+      usage = UsageOf(channel);
+      return usage.resident_bytes() == resident_bytes && usage.uploads() == 0;
+    })) << usage.ShortDebugString();
   }
   static v1::Usage UsageOf(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext call;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/server/interference/interference_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -32,11 +33,10 @@ class HeaderFlood {
 
   int64_t sent() const { return sent_; }
   int64_t answered() const { return answered_; }
-  // Waits until the flood is under way; the limit guards against a hang.
+  // Waits until the flood is under way.
   void AwaitFlood(bool reads) const {
     const auto under_way = [&] { return reads ? answered_ >= 200 : sent_ >= 200; };
-    for (int i = 0; i < 12000 && !under_way(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(under_way());
+    EXPECT_TRUE(Eventually(under_way));
   }
 
  private:
@@ -75,8 +75,7 @@ class FloodingHeadersTest : public InterferenceTest {
   }
   // The other session's end gives its memory back a moment later.
   void AwaitPinned(int64_t most, const std::string& when) {
-    for (int i = 0; i < 1000 && Pinned() > most; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_LE(Pinned(), most) << when;
+    EXPECT_TRUE(Eventually([&] { return Pinned() <= most; })) << when;
   }
   int64_t Pinned() { return test_.Info().resources().pinned_memory().in_use(); }
 };

@@ -37,10 +37,8 @@ v1::RegisterRequest LongRegistration() {
 
 // The address of a server that has two volumes; empty: it does not start.
 std::string ServeVolumes(client::Process& process) {
-  const std::string ready = process.WaitForLine("ready ");
-  if (ready.empty()) return "";
-  const size_t begin = ready.find("grpc=") + 5;
-  const std::string address = ready.substr(begin, ready.find(' ', begin) - begin);
+  const std::string address = client::Word(process.WaitForLine("ready "), "grpc=");
+  if (address.empty()) return "";
   const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   const Geometry grid = BoxGeometry(96, 96, 96);
   for (const uint32_t seed : {1, 2}) {

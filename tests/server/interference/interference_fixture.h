@@ -21,6 +21,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "proto/convert.h"

@@ -63,14 +63,10 @@ class OperationServiceTest : public DeformedPairTest {
  protected:
   explicit OperationServiceTest(const std::function<void(ServerOptions&)>& change = nullptr)
       : DeformedPairTest(ServerLimits(), change) {
-    Connect();
+    MakeStubs();
   }
 
-  void Connect() {
-    channel_ = NewChannel();
-    registration_ = v1::RegistrationService::NewStub(channel_);
-    transforms_ = v1::TransformService::NewStub(channel_);
-    bulk_ = v1::BulkService::NewStub(channel_);
+  void MakeStubs() {
     sparse_ = v1::SparseMatrixService::NewStub(channel_);
     operations_ = v1::OperationService::NewStub(channel_);
   }
@@ -382,10 +378,8 @@ class KeptOperationsTest : protected StateFolder, public OperationServiceTest {
         }) {}
   void Restart() {
     server_.reset();
-    auto started = Server::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-    Connect();
+    Serve(options_);
+    MakeStubs();
   }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(KeptOperationsTest);

@@ -19,6 +19,7 @@
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/io_test.h"
 #include "tests/server/pacs/fake_archive.h"
+#include "tests/support/eventually.h"
 
 namespace intrawarp::server {
 namespace {
@@ -129,14 +130,6 @@ class DimseSourceTest : public io::FileTest {
              std::filesystem::is_empty(folder_ / "spool");
     })) << spool_->instances()
         << " instances, " << spool_->bytes() << " bytes, " << spool_->series() << " series";
-  }
-  // A guard against a hang, not a claim on time.
-  static bool Eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 6000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
   static std::chrono::steady_clock::time_point Soon() {
     return std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -5,14 +5,11 @@
 #define INTRAWARP_TESTS_SERVER_PACS_PACS_FIXTURE_H_
 
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +19,8 @@
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/io_test.h"
 #include "tests/server/http_client.h"
+#include "tests/support/eventually.h"
+#include "tests/support/server_process.h"
 
 namespace intrawarp::server {
 
@@ -45,36 +44,22 @@ class PacsTest : public io::FileTest {
       std::vector<std::string> flags = {},
       const std::string& peers = "SCU 127.0.0.1 - associations=32\nOTHER 127.0.0.1 -\nAWAY 192.0.2.1 -\n") {
     Put("peers", peers);
-    std::vector<std::string> all = {INTRAWARPD,
-                                    "--listen=127.0.0.1:0",
-                                    "--http=127.0.0.1:0",
-                                    "--device=cpu",
-                                    "--dicom_listen=127.0.0.1:0",
-                                    "--dicom_quiet=300ms",
+    std::vector<std::string> all = {"--dicom_listen=127.0.0.1:0", "--dicom_quiet=300ms",
                                     absl::StrCat("--dicom_peers=", Path("peers")),
                                     absl::StrCat("--dicom_spool=", MakeFolder("spool"))};
     all.insert(all.end(), flags.begin(), flags.end());
-    server_ = std::make_unique<client::Process>(all);
-    const std::string ready = server_->WaitForLine("ready ");
-    grpc_ = Field(ready, "grpc=");
-    http_ = Field(ready, "http=");
-    const std::string dicom = Field(ready, "dicom=");
-    ASSERT_NE(dicom, "") << ready;
+    server_ = std::make_unique<client::ServerProcess>(INTRAWARPD, all);
+    grpc_ = server_->grpc();
+    http_ = server_->http();
+    const std::string dicom = client::Word(server_->ready(), "dicom=");
+    ASSERT_NE(dicom, "") << server_->ready();
     port_ = dicom.substr(dicom.rfind(':') + 1);
   }
   // Everything that it has logged.
   std::string StopServer() {
-    server_->Signal(SIGTERM);
-    const client::ProcessResult result = server_->Wait();
-    EXPECT_EQ(result.exit_status, 0) << result.err;
+    const client::ProcessResult result = server_->Stop();
     server_.reset();
     return result.err;
-  }
-  static std::string Field(const std::string& line, const std::string& name) {
-    const size_t at = line.find(name);
-    if (at == std::string::npos) return "";
-    const size_t begin = at + name.size();
-    return line.substr(begin, line.find_first_of(" \n", begin) - begin);
   }
 
   // `count` slices of a series in a folder of its own. `announced`: the images that each says there are; 0: none.
@@ -125,15 +110,6 @@ class PacsTest : public io::FileTest {
     const size_t at = text.find(absl::StrCat("\n", series, " "));
     return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
   }
-  // A guard against a hang, not a claim on time.
-  static bool Eventually(const std::function<bool()>& condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return true;
-  }
   bool HasVolumes(size_t count) const {
     return Eventually([&] { return Volumes().size() >= count; });
   }
@@ -175,7 +151,7 @@ class PacsTest : public io::FileTest {
   }
 
   io::DicomMaker maker_;
-  std::unique_ptr<client::Process> server_;
+  std::unique_ptr<client::ServerProcess> server_;
   std::string grpc_, http_, port_;
 };
 

@@ -712,8 +712,8 @@ TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
     ASSERT_TRUE((*association)->Send(1, StoreCommand(absl::StrCat("1.2.3.32.", k + 1)), data).ok());
     EXPECT_EQ((*association)->ReceiveCommand()->command.status(), dimse::kSuccess);
   }
-  server_->Signal(SIGKILL);
-  server_->Wait();
+  server_->process().Signal(SIGKILL);
+  server_->process().Wait();
   StartServer(flags);
   ASSERT_TRUE(HasVolumes(2));
   EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") == 3; }));

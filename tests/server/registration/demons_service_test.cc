@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/server/deformed_pair.h"
+#include "tests/server/registration/native_form_fixture.h"
 #include "tests/server/stages.h"
 
 namespace intrawarp::server {
@@ -59,35 +59,26 @@ Vec3d PointOf(const std::vector<double>& points, size_t i) {
   return {points[3 * i], points[3 * i + 1], points[3 * i + 2]};
 }
 
-class DemonsServiceTest : public DeformedPairTest {
+class DemonsServiceTest : public NativeFormTest {
  protected:
-  using DeformedPairTest::DeformedPairTest;
+  explicit DemonsServiceTest(const ServerLimits& limits = ServerLimits())
+      : NativeFormTest("log_demons", v1::FIELD_ENCODING_VELOCITY, limits) {}
   static v1::RegisterRequest Request() {
     v1::RegisterRequest request = AffineThen(StageKind::kLogDemons);
     SetIterations(*request.mutable_options()->mutable_stages(1), 15);
     return request;
   }
+  // Log-demons alone, from the identity.
+  static v1::RegisterRequest DeformableRequest() {
+    v1::RegisterRequest request = Request();
+    request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+    *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
+    return request;
+  }
   static v1::LogDemonsStage& Demons(v1::RegisterRequest& request) {
     return *request.mutable_options()->mutable_stages(1)->mutable_log_demons();
   }
-  // The id of the transform of a registration.
-  std::string Registered() {
-    PutPair();
-    const RegisterAnswer answer = Register(Request());
-    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-    return answer.result.has_value() ? Id(answer.result->transform()) : "";
-  }
-  Download GetVelocity(const std::string& id) { return GetEncoded(id, v1::FIELD_ENCODING_VELOCITY); }
   static double VoxelMm() { return std::cbrt(FixedGrid().spacing.x * FixedGrid().spacing.y * FixedGrid().spacing.z); }
-  static v1::FieldHeader VelocityHeader(Int3 size) {
-    v1::FieldHeader header;
-    const Geometry grid = ObliqueGeometry(size);
-    *header.mutable_geometry() = GeometryToProto(grid);
-    header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
-    header.set_total_bytes(12 * grid.voxels());
-    *header.mutable_affine() = AffineMapToProto(AffineMap::Identity());
-    return header;
-  }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsServiceTest);
 
@@ -133,15 +124,15 @@ TEST_P(DemonsServiceTest, GivesItsVelocity) {
   EXPECT_EQ(stored.resident_bytes(), 36 * FixedGrid().voxels());
   EXPECT_GE(context().ledger.in_use(Resource::kResident), stored.resident_bytes());
   EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
-  const Download again = GetVelocity(id);
+  const Download again = GetNative(id);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
   EXPECT_EQ(again.field->SerializeAsString(), header.SerializeAsString());
   EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
 }
 
 TEST_P(DemonsServiceTest, TheFieldIsTheFlowOfTheVelocityAndTheInverseThatOfMinusIt) {
-  const std::string id = Registered();
-  const Download velocity = GetVelocity(id), dense = GetField(WholeField(id));
+  const std::string id = RegisteredId(Request());
+  const Download velocity = GetNative(id), dense = GetField(WholeField(id));
 
   ASSERT_TRUE(velocity.status.ok() && dense.status.ok()) << velocity.status.error_message();
   const Geometry fixed = FixedGrid();
@@ -171,7 +162,7 @@ TEST_P(DemonsServiceTest, TheFieldIsTheFlowOfTheVelocityAndTheInverseThatOfMinus
 }
 
 TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
-  const std::string id = Registered();
+  const std::string id = RegisteredId(Request());
   const Int3 start{3, 7, 2}, size{27, 30, 13}, stride{2, 1, 5}, expected{14, 30, 3};
   for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_FLOAT16,
                                            v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_VELOCITY}) {
@@ -193,52 +184,14 @@ TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
     ASSERT_EQ(part.chunks.bytes().size(), (is_small ? 6 : 12) * 14 * 30 * 3);
     EXPECT_EQ(part.field->max_error_mm() > 0, is_small);
     if (is_small) continue;
-    const std::vector<float> whole = is_velocity ? GetVelocity(id).chunks.floats() : EngineField(id, FixedGrid());
-    const std::vector<float> values = part.chunks.floats();
-    const Geometry fixed = FixedGrid();
-    size_t i = 0;
-    for (int z = 0; z < expected.z; ++z) {
-      for (int y = 0; y < expected.y; ++y) {
-        for (int x = 0; x < expected.x; ++x, i += 3) {
-          const int64_t voxel =
-              (int64_t{start.z + stride.z * z} * fixed.size.y + start.y + stride.y * y) * fixed.size.x + start.x +
-              stride.x * x;
-          for (int c = 0; c < 3; ++c)
-            ASSERT_NEAR(values[i + c], whole[3 * voxel + c], 2e-5) << x << " " << y << " " << z;
-        }
-      }
-    }
+    ExpectPart(part.chunks.floats(), is_velocity ? GetNative(id).chunks.floats() : EngineField(id, FixedGrid()), start,
+               stride, expected);
   }
 }
 
 TEST_P(DemonsServiceTest, AVelocityBroughtBackIsTheSameTransform) {
-  const std::string id = Registered();
-  const Download velocity = GetVelocity(id);
-  const Upload upload = Send(NativeRequests("again", *velocity.field, velocity.chunks.bytes()));
-
-  ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
-  v1::Transform original = Get(id);
-  original.clear_report();
-  original.clear_expire_time();  // of results alone
-  original.set_name("transforms/again");
-  *original.mutable_create_time() = upload.response.transform().create_time();
-  EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
-  const Download back = GetVelocity("again");
-  EXPECT_EQ(back.field->SerializeAsString(), velocity.field->SerializeAsString());
-  EXPECT_TRUE(back.chunks.bytes() == velocity.chunks.bytes());
-  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
-  for (const bool inverse : {false, true}) {
-    for (const v1::Interpolation interpolation : {v1::INTERPOLATION_LINEAR, v1::INTERPOLATION_CUBIC}) {
-      const Download a = GetWarped(id, inverse, interpolation), b = GetWarped("again", inverse, interpolation);
-      ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status.error_message() << b.status.error_message();
-      EXPECT_TRUE(a.chunks.bytes() == b.chunks.bytes());
-      EXPECT_TRUE(a.chunks.floats() ==
-                  EngineWarp(id, "moving", inverse,
-                             interpolation == v1::INTERPOLATION_CUBIC ? Interpolation::kCubic : Interpolation::kLinear,
-                             -1, FixedGrid()));
-      EXPECT_THAT(a.chunks.floats(), testing::Contains(testing::Gt(50.0f)));
-    }
-  }
+  const std::string id = RegisteredId(Request());
+  ExpectTheSameBroughtBack(id);
   const std::vector<double> at = InnerPoints(FixedGrid()), there = MapPoints(id, false, at);
   EXPECT_EQ(MapPoints("again", false, at), there);
   EXPECT_EQ(MapPoints("again", true, there), MapPoints(id, true, there));
@@ -249,33 +202,7 @@ TEST_P(DemonsServiceTest, AVelocityBroughtBackIsTheSameTransform) {
       Eventually([&] { return context().ledger.in_use(Resource::kResident) == used - 36 * FixedGrid().voxels(); }));
 }
 
-TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) {
-  PutPair();
-  v1::RegisterRequest request = Request();
-  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
-  v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
-  SetLevels(stage, 1);
-  SetIterations(stage, 6);
-  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
-  const RegisterAnswer first = Register(request);
-  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-  // The stored one, and the same one through a client.
-  const Download velocity = GetVelocity(Id(first.result->transform()));
-  ASSERT_TRUE(Send(NativeRequests("brought", *velocity.field, velocity.chunks.bytes())).status.ok());
-  request.mutable_options()->set_initial_transform(first.result->transform());
-  const RegisterAnswer second = Register(request);
-  request.mutable_options()->set_initial_transform("transforms/brought");
-  const RegisterAnswer third = Register(request);
-
-  ASSERT_TRUE(second.status.ok() && third.status.ok()) << second.status.error_message();
-  const v1::LevelReport& before = first.result->report().stages(0).levels(0);
-  const v1::LevelReport& after = second.result->report().stages(0).levels(0);
-  EXPECT_LT(before.value_after(), 0.7 * before.value_before());
-  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
-  EXPECT_LT(after.value_after(), after.value_before());
-  EXPECT_EQ(third.result->report().stages(0).SerializeAsString(),
-            second.result->report().stages(0).SerializeAsString());
-}
+TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) { ExpectToStartFromAnEarlierOne(Request()); }
 
 TEST_P(DemonsServiceTest, ADeformableMethodDoesNotStartFromTheOther) {
   PutPair();
@@ -293,42 +220,16 @@ TEST_P(DemonsServiceTest, ADeformableMethodDoesNotStartFromTheOther) {
 }
 
 TEST_P(DemonsServiceTest, RegistersImagesOfOnePlane) {
-  Geometry grid = ObliqueGeometry({48, 64, 1});
-  AffineMap turned = AffineMap::Identity();
-  turned.m[0][0] = 1.1;
-  turned.m[0][3] = -0.1 * Center(grid).x;
-  PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, turned));
-  PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
-  v1::RegisterRequest request = Request();
-  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
-  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
-  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
-  const RegisterAnswer answer = Register(request);
-
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.field->geometry().size(2), 1);
-  EXPECT_GT(answer.result->report().after().ncc(), answer.result->report().before().ncc());
-  const std::string id = Id(answer.result->transform());
-  ASSERT_TRUE(Send(NativeRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
-  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
+  ASSERT_TRUE(ExpectImagesOfOnePlaneRegistered(DeformableRequest()).status.ok());
 }
 
 TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   PutPair();
-  v1::RegisterRequest request = Request();
-  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
-  request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
-  request.mutable_options()->set_best_effort(true);
-  const RegisterAnswer answer = Register(request);
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
-  EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_VELOCITY);
-  EXPECT_THAT(answer.chunks.floats(), testing::Each(0.0f));
+  ASSERT_TRUE(ExpectABudgetThatEndsAtOnce(Request()).status.ok());
 
   // An earlier velocity is not lost.
-  request.mutable_options()->clear_budget();
-  request.mutable_options()->clear_best_effort();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
   const RegisterAnswer good = Register(request);
   ASSERT_TRUE(good.status.ok()) << good.status.error_message();
   request.mutable_options()->set_initial_transform(good.result->transform());
@@ -365,7 +266,7 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
   v1::RegisterRequest plain = Request();
   const RegisterAnswer usual = Register(plain);
   ASSERT_TRUE(usual.status.ok()) << usual.status.error_message();
-  const std::string usual_bytes = GetVelocity(Id(usual.result->transform())).chunks.bytes();
+  const std::string usual_bytes = GetNative(Id(usual.result->transform())).chunks.bytes();
   for (size_t i = 0; i < options.size(); ++i) {
     SCOPED_TRACE(i);
     v1::RegisterRequest request = plain;
@@ -377,8 +278,8 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
     if (!Demons(request).match_intensities()) {
       EXPECT_LT(finest.value_after(), finest.value_before());
     }
-    const std::string bytes = GetVelocity(Id(answer.result->transform())).chunks.bytes();
-    EXPECT_TRUE(bytes == GetVelocity(Id(again.result->transform())).chunks.bytes());
+    const std::string bytes = GetNative(Id(answer.result->transform())).chunks.bytes();
+    EXPECT_TRUE(bytes == GetNative(Id(again.result->transform())).chunks.bytes());
     const bool is_default =
         Demons(request).metric() == v1::METRIC_SSD || Demons(request).velocity_update() == v1::VELOCITY_UPDATE_COMPOSE;
     EXPECT_EQ(bytes == usual_bytes, is_default);
@@ -387,21 +288,15 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
 
 TEST_P(DemonsServiceTest, NamesWhatIsWrongWithAStage) {
   PutPair();
-  const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
-    v1::RegisterRequest request = Request();
-    change(*request.mutable_options()->mutable_stages(stage));
-    const std::string path = "options.stages[" + std::to_string(stage) + "].log_demons." + field;
-    ExpectRegisterError(request, kInvalid, path + ": ", path);
+  const auto expect = [&](const std::function<void(v1::Stage&)>& change, const std::string& field) {
+    ExpectStageError(Request(), change, field);
   };
   for (const double sigma : {kNan, -0.5, 64.5, HUGE_VAL}) {
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_fluid_sigma(sigma); }, "fluid_sigma");
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_diffusion_sigma(sigma); }, "diffusion_sigma");
+    expect([&](v1::Stage& s) { s.mutable_log_demons()->set_fluid_sigma(sigma); }, "fluid_sigma");
+    expect([&](v1::Stage& s) { s.mutable_log_demons()->set_diffusion_sigma(sigma); }, "diffusion_sigma");
   }
   for (const double step : {kNan, -0.5, 0.0, 100.5, HUGE_VAL}) {
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_max_step(step); }, "max_step");
+    expect([&](v1::Stage& s) { s.mutable_log_demons()->set_max_step(step); }, "max_step");
   }
   v1::RegisterRequest unknown = Request();
   Demons(unknown).set_velocity_update(v1::VelocityUpdate(7));
@@ -411,10 +306,8 @@ TEST_P(DemonsServiceTest, NamesWhatIsWrongWithAStage) {
     Demons(request).set_metric(metric);
     EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.stages[1].log_demons.metric: ");
   }
-  expect(
-      1, [](v1::Stage& s) { SetLevels(s, 17); }, "levels");
-  expect(
-      1, [](v1::Stage& s) { SetIterations(s, -1); }, "iterations");
+  expect([](v1::Stage& s) { SetLevels(s, 17); }, "levels");
+  expect([](v1::Stage& s) { SetIterations(s, -1); }, "iterations");
   for (const StageKind after : {StageKind::kAffine, StageKind::kFfd}) {
     v1::RegisterRequest request = Request();
     v1::Stage& last = *request.mutable_options()->add_stages();
@@ -435,7 +328,7 @@ TEST_P(DemonsServiceTest, AVelocityComesFromLogDemonsAlone) {
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from ffd", "field.encoding");
   PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
-  const Download download = GetVelocity("m");
+  const Download download = GetNative("m");
   EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no VELOCITY");
   EXPECT_FALSE(download.field.has_value());
   const RegisterAnswer answer = Register(Request());
@@ -446,16 +339,10 @@ TEST_P(DemonsServiceTest, AVelocityComesFromLogDemonsAlone) {
 
 TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
   const Int3 size{5, 4, 6};
-  const v1::FieldHeader good = VelocityHeader(size);
+  const v1::FieldHeader good = NativeHeader(size);
   const std::vector<float> velocity = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
   const auto expect = [&](const std::function<void(v1::FieldHeader&)>& change, const std::string& field) {
-    v1::FieldHeader header = good;
-    change(header);
-    auto requests = NativeRequests("v", good, Bytes(velocity));
-    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
-    const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
+    ExpectHeaderError(good, velocity, change, field);
   };
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(2, 7); }, "total_bytes");
   expect([](v1::FieldHeader& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }, "total_bytes");
@@ -483,8 +370,8 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
   context().uploads.Clear();
   EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
   // A single voxel and a plane are grids, too; without motion nothing moves.
-  EXPECT_TRUE(Send(NativeRequests("voxel", VelocityHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());
-  EXPECT_TRUE(Send(NativeRequests("plane", VelocityHeader({5, 4, 1}), Bytes(std::vector<float>(60)))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("voxel", NativeHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("plane", NativeHeader({5, 4, 1}), Bytes(std::vector<float>(60)))).status.ok());
   EXPECT_THAT(GetField(WholeField("plane")).chunks.floats(), testing::Each(0.0f));
   EXPECT_TRUE(Send(NativeRequests("v", good, Bytes(velocity))).status.ok());
 }

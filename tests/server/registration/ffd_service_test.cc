@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "engine/transform/control_grid.h"
-#include "tests/server/deformed_pair.h"
+#include "tests/server/registration/native_form_fixture.h"
 #include "tests/server/stages.h"
 
 namespace intrawarp::server {
@@ -38,29 +38,13 @@ Vec3d Displacement(const v1::FieldHeader& header, const std::vector<float>& coef
   return (*AffineMapFromProto(header.affine()))(moved)-p;
 }
 
-class FfdServiceTest : public DeformedPairTest {
+class FfdServiceTest : public NativeFormTest {
  protected:
+  FfdServiceTest() : NativeFormTest("ffd", v1::FIELD_ENCODING_CONTROL_POINTS) {}
   static v1::RegisterRequest Request(v1::Metric metric = v1::METRIC_SSD) {
     v1::RegisterRequest request = AffineThen(StageKind::kFfd);
     SetMetric(*request.mutable_options()->mutable_stages(1), metric);
     return request;
-  }
-  // The id of the transform of a registration.
-  std::string Registered() {
-    PutPair();
-    const RegisterAnswer answer = Register(Request());
-    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-    return answer.result.has_value() ? Id(answer.result->transform()) : "";
-  }
-  Download GetControlPoints(const std::string& id) { return GetEncoded(id, v1::FIELD_ENCODING_CONTROL_POINTS); }
-  static v1::FieldHeader GridHeader(Int3 nodes) {
-    v1::FieldHeader header;
-    Geometry grid = ObliqueGeometry(nodes);
-    *header.mutable_geometry() = GeometryToProto(grid);
-    header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-    header.set_total_bytes(12 * grid.voxels());
-    *header.mutable_affine() = AffineMapToProto(AffineMap::Identity());
-    return header;
   }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(FfdServiceTest);
@@ -100,15 +84,15 @@ TEST_P(FfdServiceTest, GivesItsControlPoints) {
   EXPECT_EQ(stored.affine().SerializeAsString(), header.affine().SerializeAsString());
   EXPECT_EQ(stored.resident_bytes(), 12 * grid.voxels());
   EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
-  const Download again = GetControlPoints(id);
+  const Download again = GetNative(id);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
   EXPECT_EQ(again.field->SerializeAsString(), header.SerializeAsString());
   EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
 }
 
 TEST_P(FfdServiceTest, ControlPointsAreTheField) {
-  const std::string id = Registered();
-  const Download points = GetControlPoints(id), dense = GetField(WholeField(id));
+  const std::string id = RegisteredId(Request());
+  const Download points = GetNative(id), dense = GetField(WholeField(id));
 
   ASSERT_TRUE(points.status.ok() && dense.status.ok());
   const std::vector<float> field = dense.chunks.floats(), coefficients = points.chunks.floats();
@@ -187,51 +171,14 @@ TEST_P(FfdServiceTest, ARegionAndAStrideArePartsOfTheField) {
   EXPECT_EQ(again.field->SerializeAsString(), answer.field->SerializeAsString());
   EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
 
-  const std::vector<float> whole = EngineField(id, FixedGrid()), part = answer.chunks.floats();
   const Int3 expected{14, 30, 3};
   EXPECT_EQ(GeometryFromProto(answer.field->geometry())->size, expected);
-  ASSERT_EQ(part.size(), size_t{3} * 14 * 30 * 3);
-  const Geometry fixed = FixedGrid();
-  size_t i = 0;
-  for (int z = 0; z < expected.z; ++z) {
-    for (int y = 0; y < expected.y; ++y) {
-      for (int x = 0; x < expected.x; ++x, i += 3) {
-        const int64_t voxel = (int64_t{start.z + stride.z * z} * fixed.size.y + start.y + stride.y * y) * fixed.size.x +
-                              start.x + stride.x * x;
-        for (int c = 0; c < 3; ++c) ASSERT_NEAR(part[i + c], whole[3 * voxel + c], 2e-5) << x << " " << y << " " << z;
-      }
-    }
-  }
+  ExpectPart(answer.chunks.floats(), EngineField(id, FixedGrid()), start, stride, expected);
 }
 
 TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
-  const std::string id = Registered();
-  const Download points = GetControlPoints(id);
-  const Upload upload = Send(NativeRequests("again", *points.field, points.chunks.bytes()));
-
-  ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
-  v1::Transform original = Get(id);
-  original.clear_report();
-  original.clear_expire_time();  // of results alone
-  original.set_name("transforms/again");
-  *original.mutable_create_time() = upload.response.transform().create_time();
-  EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
-  const Download back = GetControlPoints("again");
-  EXPECT_EQ(back.field->SerializeAsString(), points.field->SerializeAsString());
-  EXPECT_TRUE(back.chunks.bytes() == points.chunks.bytes());
-  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
-  for (const bool inverse : {false, true}) {
-    for (const v1::Interpolation interpolation : {v1::INTERPOLATION_LINEAR, v1::INTERPOLATION_CUBIC}) {
-      const Download a = GetWarped(id, inverse, interpolation), b = GetWarped("again", inverse, interpolation);
-      ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status.error_message() << b.status.error_message();
-      EXPECT_TRUE(a.chunks.bytes() == b.chunks.bytes());
-      EXPECT_TRUE(a.chunks.floats() ==
-                  EngineWarp(id, "moving", inverse,
-                             interpolation == v1::INTERPOLATION_CUBIC ? Interpolation::kCubic : Interpolation::kLinear,
-                             -1, FixedGrid()));
-      EXPECT_THAT(a.chunks.floats(), testing::Contains(testing::Gt(50.0f)));
-    }
-  }
+  const std::string id = RegisteredId(Request());
+  const Download points = ExpectTheSameBroughtBack(id);
   std::vector<double> at;
   for (int i = 0; i < 40; ++i) {
     const Vec3d p = IndexToPhysical(FixedGrid())({4.0 + i % 25, 5.0 + i * 0.7, 4.0 + i % 11});
@@ -249,12 +196,12 @@ TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
 }
 
 TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
-  const v1::FieldHeader header = GridHeader({5, 4, 6});
+  const v1::FieldHeader header = NativeHeader({5, 4, 6});
   const std::vector<float> coefficients = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
   ASSERT_TRUE(Send(NativeRequests("g", header, Bytes(coefficients))).status.ok());
 
   EXPECT_FALSE(Get("g").has_domain());
-  EXPECT_FALSE(GetControlPoints("g").field->has_domain());
+  EXPECT_FALSE(GetNative("g").field->has_domain());
   EXPECT_EQ(FieldOf(GetField(WholeField("g")).status), "geometry");
   v1::DownloadRequest request = WholeField("g");
   // Across the edge of the spline's domain, and not in its direction.
@@ -269,74 +216,26 @@ TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   EXPECT_EQ(FieldOf(GetField(control_points).status), "geometry");
 }
 
-TEST_P(FfdServiceTest, StartsFromAnEarlierGrid) {
-  PutPair();
-  v1::RegisterRequest request = Request();
-  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
-  v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
-  SetLevels(stage, 1);
-  SetIterations(stage, 6);
-  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
-  const RegisterAnswer first = Register(request);
-  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-  // The stored one, and the same one through a client.
-  const Download points = GetControlPoints(Id(first.result->transform()));
-  ASSERT_TRUE(Send(NativeRequests("brought", *points.field, points.chunks.bytes())).status.ok());
-  request.mutable_options()->set_initial_transform(first.result->transform());
-  const RegisterAnswer second = Register(request);
-  request.mutable_options()->set_initial_transform("transforms/brought");
-  const RegisterAnswer third = Register(request);
-
-  ASSERT_TRUE(second.status.ok() && third.status.ok()) << second.status.error_message();
-  const v1::LevelReport& before = first.result->report().stages(0).levels(0);
-  const v1::LevelReport& after = second.result->report().stages(0).levels(0);
-  EXPECT_LT(before.value_after(), 0.7 * before.value_before());
-  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
-  EXPECT_LT(after.value_after(), after.value_before());
-  EXPECT_EQ(third.result->report().stages(0).SerializeAsString(),
-            second.result->report().stages(0).SerializeAsString());
-}
+TEST_P(FfdServiceTest, StartsFromAnEarlierGrid) { ExpectToStartFromAnEarlierOne(Request()); }
 
 TEST_P(FfdServiceTest, RegistersImagesOfOnePlane) {
-  Geometry grid = ObliqueGeometry({48, 64, 1});
-  AffineMap turned = AffineMap::Identity();
-  turned.m[0][0] = 1.1;
-  turned.m[0][3] = -0.1 * Center(grid).x;
-  PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, turned));
-  PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
-  v1::RegisterRequest request = Request();
-  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  const RegisterAnswer answer = Register(request);
-
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.field->geometry().size(2), 1);
+  const RegisterAnswer answer = ExpectImagesOfOnePlaneRegistered(Request());
+  ASSERT_TRUE(answer.status.ok());
   EXPECT_GE(answer.field->geometry().size(0), 4);
-  EXPECT_GT(answer.result->report().after().ncc(), answer.result->report().before().ncc());
-  const std::string id = Id(answer.result->transform());
-  ASSERT_TRUE(Send(NativeRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
-  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
 }
 
 TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   PutPair();
-  v1::RegisterRequest request = Request();
-  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
-  request.mutable_options()->set_best_effort(true);
-  const RegisterAnswer answer = Register(request);
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
-  EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
-  EXPECT_THAT(answer.chunks.floats(), testing::Each(0.0f));
+  const RegisterAnswer answer = ExpectABudgetThatEndsAtOnce(Request());
+  ASSERT_TRUE(answer.status.ok());
   // The grid of the coarsest level is smaller than the one that room had been made for.
   const int64_t bytes = Get(Id(answer.result->transform())).resident_bytes();
   EXPECT_GT(bytes, 0);
   EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kResident) == bytes; }));
 
   // An earlier grid is not lost.
-  request.mutable_options()->clear_budget();
-  request.mutable_options()->clear_best_effort();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   const RegisterAnswer good = Register(request);
   ASSERT_TRUE(good.status.ok()) << good.status.error_message();
   request.mutable_options()->set_initial_transform(good.result->transform());
@@ -370,8 +269,8 @@ TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
       EXPECT_EQ(report.options().stages(1).ffd().total_variation_weight(), 0.03);
       const v1::LevelReport& finest = report.stages(1).levels(report.stages(1).levels_size() - 1);
       EXPECT_LT(finest.value_after(), finest.value_before());
-      const auto first = GetControlPoints(Id(answer.result->transform()));
-      EXPECT_TRUE(first.chunks.bytes() == GetControlPoints(Id(again.result->transform())).chunks.bytes());
+      const auto first = GetNative(Id(answer.result->transform()));
+      EXPECT_TRUE(first.chunks.bytes() == GetNative(Id(again.result->transform())).chunks.bytes());
       EXPECT_TRUE(*GeometryFromProto(first.field->geometry()) ==
                   *MakeControlGrid(FixedGrid(), 6.5 * FixedGrid().spacing));
     }
@@ -380,25 +279,17 @@ TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
 
 TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
   PutPair();
-  const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
-    v1::RegisterRequest request = Request();
-    change(*request.mutable_options()->mutable_stages(stage));
-    const std::string path = "options.stages[" + std::to_string(stage) + "].ffd." + field;
-    ExpectRegisterError(request, kInvalid, path + ": ", path);
+  const auto expect = [&](const std::function<void(v1::Stage&)>& change, const std::string& field) {
+    ExpectStageError(Request(), change, field);
   };
   for (const double spacing : {0.5, kNan, -1.0, 1e9, HUGE_VAL, 0.999}) {
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_ffd()->set_spacing_vox(spacing); }, "spacing_vox");
+    expect([&](v1::Stage& s) { s.mutable_ffd()->set_spacing_vox(spacing); }, "spacing_vox");
   }
   for (const double weight : {kNan, -0.5, HUGE_VAL}) {
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_ffd()->set_bending_weight(weight); }, "bending_weight");
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_ffd()->set_elasticity_weight(weight); }, "elasticity_weight");
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_ffd()->set_jacobian_weight(weight); }, "jacobian_weight");
-    expect(
-        1, [&](v1::Stage& s) { s.mutable_ffd()->set_total_variation_weight(weight); }, "total_variation_weight");
+    expect([&](v1::Stage& s) { s.mutable_ffd()->set_bending_weight(weight); }, "bending_weight");
+    expect([&](v1::Stage& s) { s.mutable_ffd()->set_elasticity_weight(weight); }, "elasticity_weight");
+    expect([&](v1::Stage& s) { s.mutable_ffd()->set_jacobian_weight(weight); }, "jacobian_weight");
+    expect([&](v1::Stage& s) { s.mutable_ffd()->set_total_variation_weight(weight); }, "total_variation_weight");
   }
   const auto unknown = [&](const std::function<void(v1::FfdStage&)>& change, const std::string& field) {
     v1::RegisterRequest request = Request();
@@ -471,22 +362,16 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAFieldRequest) {
 
 TEST_P(FfdServiceTest, ControlPointsOfAnAffineTransformAreRefused) {
   PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
-  const Download download = GetControlPoints("m");
+  const Download download = GetNative("m");
   EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no CONTROL_POINTS");
   EXPECT_FALSE(download.field.has_value());
 }
 
 TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
-  const v1::FieldHeader good = GridHeader({5, 4, 6});
+  const v1::FieldHeader good = NativeHeader({5, 4, 6});
   const std::vector<float> coefficients = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
   const auto expect = [&](const std::function<void(v1::FieldHeader&)>& change, const std::string& field) {
-    v1::FieldHeader header = good;
-    change(header);
-    auto requests = NativeRequests("g", good, Bytes(coefficients));
-    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
-    const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
+    ExpectHeaderError(good, coefficients, change, field);
   };
   const auto size = [](int64_t x, int64_t y, int64_t z) {
     return [=](v1::FieldHeader& h) {
@@ -525,7 +410,7 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
   EXPECT_EQ(context().transforms.size(), 0);
   EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
   // A plane of control points belongs to a 2-D image.
-  EXPECT_TRUE(Send(NativeRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("plane", NativeHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
   EXPECT_TRUE(Send(NativeRequests("g", good, Bytes(coefficients))).status.ok());
 }
 

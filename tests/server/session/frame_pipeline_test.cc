@@ -2,6 +2,7 @@
 // Frames of a session without gRPC: order, deadlines, overload, bounds.
 #include "server/session/frame_pipeline.h"
 
+#include "google/rpc/error_details.pb.h"
 #include "server/job/job_support.h"
 #include "tests/server/session/session_fixture.h"
 

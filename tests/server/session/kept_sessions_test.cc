@@ -77,13 +77,7 @@ class KeptSessionsTest : protected Disk, public SessionTest {
   void Start() {
     files_ = std::make_unique<state::FaultyFiles>(locked_, state::Fault::kFull);
     options_.state_files = files_.get();
-    auto started = Server::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-    channel_ = NewChannel();
-    registration_ = v1::RegistrationService::NewStub(channel_);
-    transforms_ = v1::TransformService::NewStub(channel_);
-    bulk_ = v1::BulkService::NewStub(channel_);
+    Serve(options_);
   }
   void Restart() {
     server_.reset();

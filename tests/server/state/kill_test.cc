@@ -321,8 +321,7 @@ class KillTest : public testing::Test {
     const std::string line = server_->WaitForLine("ready ");
     EXPECT_NE(line, "") << server_->Wait().err;
     slowest_start_ = std::max(slowest_start_, std::chrono::steady_clock::now() - begin);
-    const size_t from = line.find("grpc=") + 5;
-    const std::string address = line.substr(from, line.find(' ', from) - from);
+    const std::string address = Word(line, "grpc=");
     ClientOptions options;
     options.transfer_attempts = 1;  // a server that was killed does not come back
     auto client = Client::Connect(address, options);

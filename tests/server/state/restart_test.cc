@@ -48,23 +48,17 @@ class RestartTest : protected StateFolder, public DeformedPairTest {
           options.state_files = &disk_;
           options_ = options;
         }) {
-    Connect();
+    MakeStubs();
   }
 
-  void Connect() {
-    channel_ = NewChannel();
-    registration_ = v1::RegistrationService::NewStub(channel_);
-    transforms_ = v1::TransformService::NewStub(channel_);
-    bulk_ = v1::BulkService::NewStub(channel_);
+  void MakeStubs() {
     sparse_ = v1::SparseMatrixService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
   }
   void Stop() { server_.reset(); }
   void Start() {
-    auto started = Server::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-    Connect();
+    Serve(options_);
+    MakeStubs();
   }
   void Restart() {
     Stop();

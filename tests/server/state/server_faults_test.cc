@@ -29,6 +29,7 @@
 #include "tests/server/matrix_client.h"
 #include "tests/server/navigate_frames.h"
 #include "tests/server/state/test_files.h"
+#include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
 
 namespace intrawarp::server {
@@ -60,10 +61,7 @@ absl::StatusOr<Served> Start(state::FileLayer& files) {
   options.drain_timeout = std::chrono::seconds(5);
   Served served;
   INTRAWARP_ASSIGN_OR_RETURN(served.server, Server::Start(options));
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  served.channel =
-      grpc::CreateCustomChannel(served.server->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
+  served.channel = NewConnection(*served.server);
   served.bulk = v1::BulkService::NewStub(served.channel);
   served.volumes = v1::VolumeService::NewStub(served.channel);
   served.matrices = v1::SparseMatrixService::NewStub(served.channel);

@@ -54,13 +54,7 @@ class ResidencyTest : protected Disk, public SessionTest {
   void SetUp() override {}
   void Restart() {
     server_.reset();
-    auto started = Server::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-    channel_ = NewChannel();
-    registration_ = v1::RegistrationService::NewStub(channel_);
-    transforms_ = v1::TransformService::NewStub(channel_);
-    bulk_ = v1::BulkService::NewStub(channel_);
+    Serve(options_);
     volumes_ = v1::VolumeService::NewStub(channel_);
   }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "io/digest.h"
+#include "proto/convert.h"
 #include "tests/server/service_fixture.h"
 
 namespace intrawarp::server {

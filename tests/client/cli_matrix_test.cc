@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line's sparse matrices and their products.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/matrix_market.h"
+#include "tests/client/cli_fixture.h"
+
+namespace intrawarp::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Their values as a dense matrix, by rows.
+std::vector<double> Dense(const std::string& path) {
+  const auto coo = io::ReadMatrixMarket(path);
+  EXPECT_TRUE(coo.ok()) << coo.status();
+  if (!coo.ok()) return {};
+  std::vector<double> dense(static_cast<size_t>(coo->rows) * coo->columns);
+  for (size_t i = 0; i < coo->values.size(); ++i) {
+    dense[static_cast<size_t>(coo->row_indices[i]) * coo->columns + coo->column_indices[i]] += coo->values[i];
+  }
+  return dense;
+}
+
+class CliMatrixTest : public CliTest {
+ protected:
+  // A = [1 2 0; 0 0 3], symmetric S = [1 4; 4 0], B = [1 0; 0 1; 2 0], M = [0 1; 0 0], D = [10 0; 0 20].
+  CliMatrixTest() {
+    Write("a.mtx", "general\n2 3 3\n1 1 1\n1 2 2\n2 3 3\n");
+    Write("s.mtx", "symmetric\n2 2 2\n1 1 1\n2 1 4\n");
+    Write("b.mtx", "general\n3 2 3\n1 1 1\n2 2 1\n3 1 2\n");
+    Write("m.mtx", "general\n2 2 1\n1 2 1\n");
+    Write("d.mtx", "general\n2 2 2\n1 1 10\n2 2 20\n");
+  }
+  static void Write(const std::string& name, const std::string& text) {
+    std::ofstream(Out(name)) << "%%MatrixMarket matrix coordinate real " << text;
+  }
+  static std::vector<double> Multiplied(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "multiply");
+    flags.push_back("--out=" + Out("c.mtx"));
+    EXPECT_EQ(Succeed(flags), "");
+    EXPECT_EQ(Succeed({"matrix", "list"}), "");
+    return Dense(Out("c.mtx"));
+  }
+  static std::string File(const std::string& flag, const std::string& name) { return "--" + flag + "=" + Out(name); }
+};
+
+TEST_F(CliMatrixTest, MatricesComeBackAsTheyWere) {
+  EXPECT_EQ(Succeed({"matrix", "put", Out("a.mtx"), "--id=a"}), "matrices/a");
+  EXPECT_EQ(Succeed({"matrix", "put", Out("a.mtx"), "--id=a"}), "matrices/a");
+  EXPECT_EQ(Succeed({"matrix", "put", Out("s.mtx"), "--id=s", "--values=float64"}), "matrices/s");
+  const std::string list = Succeed({"matrix", "list"});
+  EXPECT_THAT(list, HasSubstr("matrices/a\t2x3\t3 entries\tfloat32\t"));
+  EXPECT_THAT(list, HasSubstr("matrices/s\t2x2\t3 entries\tfloat64\t"));
+  Succeed({"matrix", "get", "matrices/a", "--out=" + Out("back.mtx.gz")});
+  EXPECT_THAT(Dense(Out("back.mtx.gz")), ElementsAre(1, 2, 0, 0, 0, 3));
+  Succeed({"matrix", "get", "matrices/s", "--out=" + Out("back.mtx")});
+  EXPECT_THAT(Dense(Out("back.mtx")), ElementsAre(1, 4, 4, 0));
+  Succeed({"matrix", "delete", "matrices/a"});
+  Succeed({"matrix", "delete", "matrices/s"});
+}
+
+TEST_F(CliMatrixTest, ProductsAreTheKnownOnes) {
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), File("b", "b.mtx")}), ElementsAre(1, 2, 6, 0));
+  EXPECT_THAT(Multiplied({File("a", "s.mtx")}), ElementsAre(17, 4, 4, 16));
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), "--transpose_a"}), ElementsAre(1, 2, 0, 2, 4, 0, 0, 0, 9));
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), File("b", "b.mtx"), File("mask", "m.mtx")}), ElementsAre(0, 2, 0, 0));
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), File("b", "b.mtx"), File("mask", "m.mtx"), "--complement_mask"}),
+              ElementsAre(1, 0, 6, 0));
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), File("b", "b.mtx"), "--alpha=2", File("addend", "d.mtx"), "--beta=0.5"}),
+              ElementsAre(7, 4, 12, 10));
+  EXPECT_THAT(Multiplied({File("a", "s.mtx"), "--semiring=or-and"}), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(Multiplied({File("a", "s.mtx"), "--semiring=min-plus"}), ElementsAre(2, 5, 5, 8));
+  for (const char* precision : {"fp16", "bf16", "tf32", "fp32", "fp64"}) {
+    EXPECT_THAT(Multiplied({File("a", "s.mtx"), std::string("--precision=") + precision}), ElementsAre(17, 4, 4, 16));
+  }
+}
+
+TEST_F(CliMatrixTest, AProductStaysResident) {
+  Succeed({"matrix", "put", Out("a.mtx"), "--id=a"});
+  EXPECT_EQ(Succeed({"multiply", "--a=matrices/a", File("b", "b.mtx"), "--keep=c", File("report", "report.json")}),
+            "matrices/c");
+  const nlohmann::json report = ReadJson(Out("report.json"));
+  EXPECT_EQ(report["device"], "cpu");
+  EXPECT_EQ(report["entries"], 3);
+  EXPECT_EQ(report["estimate"]["products"], 3);
+  EXPECT_GT(report["latency_ms"]["total"], 0);
+  Fail({"multiply", "--a=matrices/a", File("b", "b.mtx"), "--keep=c"}, "ALREADY_EXISTS", "matrices/c");
+  Succeed({"matrix", "get", "matrices/c", "--out=" + Out("c.mtx")});
+  EXPECT_THAT(Dense(Out("c.mtx")), ElementsAre(1, 2, 6, 0));
+  Succeed({"matrix", "delete", "matrices/a"});
+  Succeed({"matrix", "delete", "matrices/c"});
+}
+
+TEST_F(CliMatrixTest, WrongProductsHaveTheirCause) {
+  Fail({"multiply", File("a", "a.mtx"), File("out", "x.mtx")}, "INVALID_ARGUMENT", "b: ");
+  Fail({"multiply", File("a", "nothing.mtx"), File("out", "x.mtx")}, "NOT_FOUND", "nothing.mtx");
+  Fail({"multiply", "--a=matrices/nothing", File("out", "x.mtx")}, "NOT_FOUND", "matrices/nothing");
+  Write("lying.mtx", "general\n2 2 1000000\n1 1 1\n");
+  Fail({"multiply", File("a", "lying.mtx"), File("out", "x.mtx")}, "DATA_LOSS", "lying.mtx: data: ");
+  Write("outside.mtx", "general\n2 2 1\n3 1 1\n");
+  Fail({"matrix", "put", Out("outside.mtx")}, "INVALID_ARGUMENT", "outside.mtx: line 3: ");
+  Write("short.mtx", "general\n2 2 2\n1 1 1\n");
+  Fail({"matrix", "put", Out("short.mtx")}, "DATA_LOSS", "short.mtx: data: ");
+  EXPECT_FALSE(std::filesystem::exists(Out("x.mtx")));
+  Wrong({"multiply", "--a=matrices/a"}, "--out");
+  Wrong({"multiply", "--a=matrices/a", "--out=c.mtx", "--beta=2"}, "--beta");
+  Wrong({"multiply", "--a=matrices/a", "--out=c.mtx", "--complement_mask"}, "--complement_mask");
+  Wrong({"multiply", "--a=matrices/a", "--out=c.txt"}, "c.txt");
+}
+
+}  // namespace
+}  // namespace intrawarp::client
