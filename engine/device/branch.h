@@ -13,7 +13,8 @@
 
 namespace intrawarp {
 
-// Not thread-safe. Made before the recording that uses it and alive until that is made.
+// Not thread-safe. Made before the recording that uses it and alive as long as that: without a graph its function runs
+// at each Enqueue.
 class Branch {
  public:
   // For a recording that is made next, on the stream that `ctx` has now.

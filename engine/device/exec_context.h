@@ -57,7 +57,8 @@ class ArenaScope {
   size_t mark_;
 };
 
-// Where a long computation stands; counted from 0, level 0 is the coarsest.
+// Where a long computation stands. Stages and levels are counted from 0; a stage below 0 is the work before the first,
+// and level 0 is the coarsest.
 struct Progress {
   int stage = 0;
   int level = 0;

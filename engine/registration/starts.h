@@ -27,7 +27,8 @@
 //
 // Landmarks (transform/landmark.h) move no candidate and change no score. Among proper candidates that the images do
 // not tell apart (a lead below kLeastStartMargin), their term at the candidate's map is added to the score, for the
-// order and for the margin. A screening keeps the best by score whatever landmarks say, and besides them the best with landmarks.
+// order and for the margin. A screening keeps the best by score whatever landmarks say, and besides them the best with
+// landmarks.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_STARTS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_STARTS_H_
 
