@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 
 namespace intrawarp::wire {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/strip.h"
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
-#include "io/config_file.h"
+#include "io/file/config_file.h"
 #include "server/audit/audit_chain.h"
 #include "server/flags.h"
 #include "server/identity/exposure.h"

@@ -17,7 +17,7 @@
 #include "client/cli/report_json.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::cli::bench {
 namespace {

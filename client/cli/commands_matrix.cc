@@ -9,7 +9,7 @@
 #include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::cli {
 namespace {

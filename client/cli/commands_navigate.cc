@@ -30,9 +30,9 @@
 #include "client/cpp/routed_session.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
-#include "io/grid_files.h"
-#include "io/nifti.h"
+#include "io/file/file.h"
+#include "io/format/grid_files.h"
+#include "io/format/nifti.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

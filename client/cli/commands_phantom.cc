@@ -13,10 +13,10 @@
 #include "client/cli/command.h"
 #include "client/phantom/surgery.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
-#include "io/matrix_text.h"
-#include "io/nifti.h"
-#include "io/points.h"
+#include "io/file/file.h"
+#include "io/format/matrix_text.h"
+#include "io/format/nifti.h"
+#include "io/format/points.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -27,10 +27,10 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/derived_series.h"
 #include "io/dicom/report_object.h"
-#include "io/file.h"
-#include "io/grid_files.h"
-#include "io/png.h"
-#include "io/points.h"
+#include "io/file/file.h"
+#include "io/format/grid_files.h"
+#include "io/format/points.h"
+#include "io/picture/png.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

@@ -18,8 +18,8 @@
 #include "client/cli/report_json.h"
 #include "client/phantom/phantom.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
-#include "io/nifti.h"
+#include "io/file/file.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::cli {
 namespace {

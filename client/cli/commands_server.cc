@@ -13,7 +13,7 @@
 #include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

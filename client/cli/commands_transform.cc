@@ -22,9 +22,9 @@
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/derived_series.h"
-#include "io/grid_files.h"
-#include "io/matrix_text.h"
-#include "io/points.h"
+#include "io/format/grid_files.h"
+#include "io/format/matrix_text.h"
+#include "io/format/points.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

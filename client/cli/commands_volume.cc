@@ -14,7 +14,7 @@
 #include "client/cli/registration_flags.h"
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
-#include "io/grid_files.h"
+#include "io/format/grid_files.h"
 
 namespace intrawarp::cli {
 namespace {

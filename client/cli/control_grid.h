@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/session.h"
-#include "io/itk_transform.h"
+#include "io/format/itk_transform.h"
 
 namespace intrawarp::cli {
 

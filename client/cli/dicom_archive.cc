@@ -18,10 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
-#include "io/atomic_folder.h"
 #include "io/dicom/dicom.h"
 #include "io/dicom/search.h"
-#include "io/file.h"
+#include "io/file/atomic_folder.h"
+#include "io/file/file.h"
 #include "server/dimse/association.h"
 
 namespace intrawarp::cli {

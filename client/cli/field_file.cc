@@ -4,8 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/session.h"
 #include "engine/base/status_macros.h"
-#include "io/grid_files.h"
-#include "io/nifti.h"
+#include "io/format/grid_files.h"
+#include "io/format/nifti.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

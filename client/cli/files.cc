@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
-#include "io/file.h"
-#include "io/grid_files.h"
+#include "io/file/file.h"
+#include "io/format/grid_files.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "proto/trace_context.h"
 
 namespace intrawarp::cli {

@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/session.h"
 #include "engine/base/status_macros.h"
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 
 namespace intrawarp::cli {
 namespace {

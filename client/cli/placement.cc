@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/matrix_files.h"
 #include "engine/base/status_macros.h"
-#include "io/digest.h"
-#include "io/file.h"
+#include "io/file/digest.h"
+#include "io/file/file.h"
 
 namespace intrawarp::cli {
 namespace {

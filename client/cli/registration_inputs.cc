@@ -4,9 +4,9 @@
 #include "client/cli/dicom_files.h"
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
-#include "io/itk_transform.h"
-#include "io/matrix_text.h"
-#include "io/points.h"
+#include "io/format/itk_transform.h"
+#include "io/format/matrix_text.h"
+#include "io/format/points.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

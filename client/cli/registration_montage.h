@@ -11,8 +11,8 @@
 #include "client/cpp/grid_data.h"
 #include "engine/geometry/vec.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "io/montage.h"
-#include "io/png.h"
+#include "io/picture/montage.h"
+#include "io/picture/png.h"
 
 namespace intrawarp::cli {
 

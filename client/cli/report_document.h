@@ -4,7 +4,7 @@
 #define INTRAWARP_CLIENT_CLI_REPORT_DOCUMENT_H_
 
 #include "client/cli/report_json.h"
-#include "io/report_pdf.h"
+#include "io/picture/report_pdf.h"
 
 namespace intrawarp::cli {
 

@@ -20,9 +20,9 @@
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/registration_object.h"
-#include "io/grid_files.h"
-#include "io/itk_transform.h"
-#include "io/matrix_text.h"
+#include "io/format/grid_files.h"
+#include "io/format/itk_transform.h"
+#include "io/format/matrix_text.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -17,8 +17,8 @@
 #include "client/cli/volume_file.h"
 #include "client/cpp/client.h"
 #include "client/cpp/routed_client.h"
-#include "io/itk_transform.h"
-#include "io/nifti.h"
+#include "io/format/itk_transform.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::cli {
 

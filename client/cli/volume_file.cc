@@ -11,7 +11,7 @@
 #include "client/cli/session.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
-#include "io/grid_files.h"
+#include "io/format/grid_files.h"
 #include "proto/convert.h"
 
 namespace intrawarp::cli {

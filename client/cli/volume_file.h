@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/volume.pb.h"
 #include "io/dicom/reference.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::cli {
 

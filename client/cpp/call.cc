@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/trace_context.h"
 
 namespace intrawarp::client {

@@ -8,7 +8,7 @@
 #include "client/cpp/raw_call.h"
 #include "client/cpp/uuid.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::client {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "client/cpp/client_impl.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {

@@ -13,7 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {

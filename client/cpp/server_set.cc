@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::client {
 namespace {

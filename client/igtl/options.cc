@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
-#include "io/config_file.h"
+#include "io/file/config_file.h"
 
 namespace intrawarp::igtl {
 namespace {

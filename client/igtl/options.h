@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of intrawarp-igtl: flags of its command line and, with the same names, lines of its configuration file
-// (io/config_file.h). Plain values; thread-safe functions.
+// (io/file/config_file.h). Plain values; thread-safe functions.
 #ifndef INTRAWARP_CLIENT_IGTL_OPTIONS_H_
 #define INTRAWARP_CLIENT_IGTL_OPTIONS_H_
 

@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "client/phantom/anatomy.h"
 #include "engine/geometry/geometry.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::phantom {
 

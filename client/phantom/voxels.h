@@ -8,7 +8,7 @@
 
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::phantom {
 

@@ -7,8 +7,8 @@
 
 #include "client/cpp/client.h"
 #include "engine/base/status_macros.h"
-#include "io/nifti.h"
-#include "io/volume.h"
+#include "io/format/nifti.h"
+#include "io/format/volume.h"
 
 using intrawarp::client::Client;
 using intrawarp::io::HostVolume;

@@ -5,8 +5,8 @@
 
 #include "client/cpp/client.h"
 #include "engine/base/status_macros.h"
-#include "io/nifti.h"
-#include "io/volume.h"
+#include "io/format/nifti.h"
+#include "io/format/volume.h"
 
 using intrawarp::client::Client;
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

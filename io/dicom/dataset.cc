@@ -23,7 +23,7 @@
 #include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/toolkit.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -18,10 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
-#include "io/atomic_folder.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/derived_pet.h"
 #include "io/dicom/object.h"
+#include "io/file/atomic_folder.h"
 
 namespace intrawarp::io {
 namespace {

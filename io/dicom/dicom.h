@@ -43,7 +43,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/geometry/geometry.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::io {
 

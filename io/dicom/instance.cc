@@ -21,7 +21,7 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/mosaic.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -26,7 +26,7 @@
 #include "io/dicom/attributes.h"
 #include "io/dicom/instance.h"
 #include "io/dicom/toolkit.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/dicom/reference.h"
-#include "io/itk_transform.h"
+#include "io/format/itk_transform.h"
 
 namespace intrawarp::io {
 

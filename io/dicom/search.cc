@@ -14,7 +14,7 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -19,7 +19,7 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/dataset.h"
 #include "io/dicom/pixels.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::io::dicom {
 namespace {

@@ -17,7 +17,7 @@
 #include "io/dicomweb/media_type.h"
 #include "io/dicomweb/multipart.h"
 #include "io/dicomweb/store_body.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::dicomweb {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 
 namespace intrawarp::dicomweb {
 namespace {

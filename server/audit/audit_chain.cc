@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::audit {
 namespace {

@@ -4,7 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::server {
 

@@ -2,7 +2,7 @@
 #include "server/bulk/upload_kind.h"
 
 #include "absl/strings/str_cat.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/convert.h"
 #include "server/context/limits.h"
 

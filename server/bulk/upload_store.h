@@ -27,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/base/names.h"
 #include "server/base/seams.h"
 #include "server/bulk/staging_memory.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/identity/watched_file.h"
 
-#include "io/file.h"
+#include "io/file/file.h"
 #include "server/identity/credentials.h"
 
 namespace intrawarp::server {

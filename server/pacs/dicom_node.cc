@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "server/identity/credentials.h"
 #include "server/identity/exposure.h"
 #include "server/identity/tls_files.h"

@@ -6,7 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/context/limits.h"
 
 namespace intrawarp::server {

@@ -15,7 +15,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/image/pyramid.h"
 #include "intrawarp/v1/bulk.pb.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/convert.h"
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_slabs.h"

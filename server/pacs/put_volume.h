@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/volume.pb.h"
-#include "io/volume.h"
+#include "io/format/volume.h"
 #include "server/context/server_context.h"
 
 namespace intrawarp::server {

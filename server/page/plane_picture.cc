@@ -8,7 +8,7 @@
 #include <iterator>
 #include <limits>
 
-#include "io/png.h"
+#include "io/picture/png.h"
 
 namespace intrawarp::server {
 namespace {

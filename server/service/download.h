@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "intrawarp/v1/bulk.pb.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/bulk/device_bulk.h"
 #include "server/context/server_context.h"
 #include "server/rpc/job_stream.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "server/bulk/received_chunk.h"
 #include "server/context/limits.h"
 #include "server/job/job_support.h"

@@ -17,7 +17,7 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/host_loop.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "server/monitor/metrics.h"
 #include "server/session/shared_memory.h"
 #include "server/status/errors.h"

@@ -6,7 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/sparse/csr.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/context/limits.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/store/find_object.h"

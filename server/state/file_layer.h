@@ -2,7 +2,7 @@
 // FileLayer: the file operations of a state directory, all of them, so that a test can make any one of them fail and
 // can take away what was not synced.
 //
-// Errors begin with "file: " and have the codes of io/file.h's FileError: NOT_FOUND, PERMISSION_DENIED,
+// Errors begin with "file: " and have the codes of io/file/file.h's FileError: NOT_FOUND, PERMISSION_DENIED,
 // RESOURCE_EXHAUSTED (full), UNKNOWN. Thread safety: a layer is safe for concurrent use, a file is thread-compatible.
 #ifndef INTRAWARP_SERVER_STATE_FILE_LAYER_H_
 #define INTRAWARP_SERVER_STATE_FILE_LAYER_H_

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "io/file.h"
+#include "io/file/file.h"
 #include "server/state/file_layer.h"
 
 namespace intrawarp::state {

@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::state {
 namespace {

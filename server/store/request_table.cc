@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {

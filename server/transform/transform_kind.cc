@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/transform/velocity.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/base/wire.h"
 #include "server/bulk/field_request.h"
 #include "server/job/job_support.h"

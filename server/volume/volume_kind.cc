@@ -12,7 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/image/pyramid.h"
 #include "io/dicom/dicom.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/base/wire.h"
 #include "server/context/limits.h"
 #include "server/device/device_set.h"

@@ -33,7 +33,7 @@
 #include "client/phantom/phantom.h"
 #include "engine/image/sample.h"
 #include "engine/registration/registration.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp {
 namespace {

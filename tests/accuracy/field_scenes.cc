@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/image/sample.h"
 #include "engine/transform/displacement.h"
-#include "io/nifti.h"
-#include "io/points.h"
+#include "io/format/nifti.h"
+#include "io/format/points.h"
 
 namespace intrawarp::fields {
 

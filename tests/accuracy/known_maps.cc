@@ -19,7 +19,7 @@
 #include "engine/registration/automatic_rules.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/stage.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp {
 namespace {

@@ -28,8 +28,8 @@
 #include "engine/image/sample.h"
 #include "engine/quality/deformation_gate.h"
 #include "engine/registration/registration.h"
-#include "io/nifti.h"
-#include "io/points.h"
+#include "io/format/nifti.h"
+#include "io/format/points.h"
 
 namespace intrawarp {
 namespace {

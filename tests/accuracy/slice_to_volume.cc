@@ -35,8 +35,8 @@
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/stage.h"
-#include "io/nifti.h"
-#include "io/volume.h"
+#include "io/format/nifti.h"
+#include "io/format/volume.h"
 
 namespace intrawarp {
 namespace {

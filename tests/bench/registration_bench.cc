@@ -17,7 +17,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/starts.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/bench/bench_support.h"
 #if INTRAWARP_WITH_CUDA
 #include "tests/bench/kernel_trace.h"

@@ -32,7 +32,7 @@
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "engine/sparse/multiply.h"
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/bench/sparse_generators.h"
 #if INTRAWARP_WITH_CUDA
 #include "tests/bench/kernel_trace.h"

@@ -16,7 +16,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/process.h"
 #include "tests/support/eventually.h"

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "engine/geometry/vec.h"
-#include "io/matrix_text.h"
+#include "io/format/matrix_text.h"
 #include "tests/client/process.h"
 #include "tests/support/eventually.h"
 #include "tests/support/server_process.h"

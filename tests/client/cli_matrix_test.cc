@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/client/cli_fixture.h"
 
 namespace intrawarp::client {

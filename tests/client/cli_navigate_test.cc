@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/client/cli_fixture.h"
 #include "tests/client/process.h"
 

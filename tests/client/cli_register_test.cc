@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_split.h"
 #include "engine/geometry/vec.h"
-#include "io/matrix_text.h"
-#include "io/nifti.h"
-#include "io/points.h"
+#include "io/format/matrix_text.h"
+#include "io/format/nifti.h"
+#include "io/format/points.h"
 #include "tests/client/cli_fixture.h"
 #include "tests/client/process.h"
 

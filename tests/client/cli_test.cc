@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/geometry/vec.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/client/cli_fixture.h"
 #include "tests/client/process.h"
 #include "tests/support/server_process.h"

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "engine/geometry/vec.h"
-#include "io/grid_files.h"
-#include "io/itk_transform.h"
-#include "io/matrix_text.h"
-#include "io/nifti.h"
-#include "io/points.h"
+#include "io/format/grid_files.h"
+#include "io/format/itk_transform.h"
+#include "io/format/matrix_text.h"
+#include "io/format/nifti.h"
+#include "io/format/points.h"
 #include "tests/client/cli_fixture.h"
 #include "tests/client/process.h"
 

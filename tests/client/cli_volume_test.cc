@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "io/grid_files.h"
-#include "io/nifti.h"
+#include "io/format/grid_files.h"
+#include "io/format/nifti.h"
 #include "tests/client/cli_fixture.h"
 #include "tests/client/process.h"
 

@@ -13,7 +13,7 @@
 
 #include "client/cpp/client.h"
 #include "google/rpc/error_details.pb.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/convert.h"
 #include "tests/client/fake_server.h"
 #include "tests/support/eventually.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "io/crc32c.h"
-#include "io/digest.h"
+#include "io/file/crc32c.h"
+#include "io/file/digest.h"
 #include "tests/client/fake_server.h"
 
 namespace intrawarp::client {

@@ -17,7 +17,7 @@
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 
 namespace intrawarp::client {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "intrawarp/v1/transform.pb.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {

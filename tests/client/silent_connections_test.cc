@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "tests/client/process.h"
 #include "tests/support/server_process.h"
 #include "tests/tcp_relay.h"

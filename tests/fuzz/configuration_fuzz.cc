@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/config_file.h"
+#include "io/file/config_file.h"
 #include "server/identity/credentials.h"
 #include "server/pacs/peers.h"
 #include "tests/fuzz/fuzz_input.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NRRD and MetaImage files as volumes and fields; the first byte chooses the format.
 #include "engine/geometry/geometry.h"
-#include "io/grid_files.h"
+#include "io/format/grid_files.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ITK transform files as HDF5: what is read has as many vectors as its grid.
-#include "io/itk_transform.h"
+#include "io/format/itk_transform.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/dimse/command.h"
 #include "server/dimse/pdu.h"
 #include "tests/fuzz/calls_input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix Market files: the indices of what is read lie within the matrix.
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NIfTI files as volumes, fields and velocities: what is read has a valid geometry and as many bytes as that says.
 #include "engine/geometry/geometry.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace {

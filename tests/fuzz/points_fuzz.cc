@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "io/matrix_text.h"
-#include "io/points.h"
+#include "io/format/matrix_text.h"
+#include "io/format/points.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "intrawarp/v1/bulk.grpc.pb.h"
-#include "io/crc32c.h"
-#include "io/digest.h"
+#include "io/file/crc32c.h"
+#include "io/file/digest.h"
 
 namespace intrawarp::server {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/config_file.h"
+#include "io/file/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/image/pyramid.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/base/wire.h"
 #include "server/bulk/upload_store.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::cli::bench {
 

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::cli::bench {
 

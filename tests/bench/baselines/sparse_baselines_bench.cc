@@ -37,7 +37,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/device.h"
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/bench/baselines/sparse_shapes.h"
 #include "tests/bench/baselines/sparse_variants.h"
 #include "tests/bench/baselines/table.h"

@@ -10,7 +10,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/geometry/vec.h"
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/bench/sparse_generators.h"
 
 namespace intrawarp::baselines {

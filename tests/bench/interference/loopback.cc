@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/status_macros.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "tests/bench/interference/statistics.h"
 
 namespace intrawarp::bench {

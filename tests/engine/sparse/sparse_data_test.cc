@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/sparse/multiply.h"
-#include "io/matrix_market.h"
+#include "io/format/matrix_market.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/sparse/reference.h"
 

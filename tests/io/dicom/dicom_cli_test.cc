@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/dicom/dicom.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 #include "tests/io/dicom/cli_server.h"
 #include "tests/io/dicom/dicom_maker.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/base/status_macros.h"
-#include "io/nifti.h"
+#include "io/format/nifti.h"
 
 namespace intrawarp::io {
 namespace {

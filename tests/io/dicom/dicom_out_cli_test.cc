@@ -12,7 +12,7 @@
 #include "io/dicom/reference.h"
 #include "io/dicom/registration_object.h"
 #include "io/dicom/segmentation_out.h"
-#include "io/points.h"
+#include "io/format/points.h"
 #include "tests/io/dicom/cli_server.h"
 #include "tests/io/dicom/dicom_maker.h"
 

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "io/report_pdf.h"
+#include "io/picture/report_pdf.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp::io {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "io/dicom/reference.h"
 #include "io/dicom/registration_object.h"
-#include "io/report_pdf.h"
+#include "io/picture/report_pdf.h"
 #include "tests/engine/device_test.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/io_test.h"

@@ -11,7 +11,7 @@
 #include "io/dicom/reference.h"
 #include "io/dicom/report_object.h"
 #include "io/dicom/segmentation_out.h"
-#include "io/report_pdf.h"
+#include "io/picture/report_pdf.h"
 #include "tests/io/dicom/objects_fixture.h"
 
 namespace intrawarp::io {

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cpp/client.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "nlohmann/json.hpp"
 #include "server/audit/audit_verify.h"
 #include "server/rpc/rpc_monitor.h"

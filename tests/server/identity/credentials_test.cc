@@ -10,7 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
 #include "server/identity/identity_source.h"

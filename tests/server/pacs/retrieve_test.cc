@@ -10,7 +10,7 @@
 #include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/pacs.grpc.pb.h"
 #include "io/dicom/dicom.h"
-#include "io/grid_files.h"
+#include "io/format/grid_files.h"
 #include "tests/io/dicomweb/orthanc_archive.h"
 #include "tests/server/identity/certificates.h"
 #include "tests/server/pacs/retrieve_fixture.h"

@@ -12,7 +12,7 @@
 
 #include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "tests/server/bulk_client.h"
 
 namespace intrawarp::server {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "client/cpp/rpc_status.h"
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "server/session/shared_memory.h"
 #include "tests/server/navigate_frames.h"
 #include "tests/server/session/shared_memory_fixture.h"

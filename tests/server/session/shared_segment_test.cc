@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <random>
 
-#include "io/crc32c.h"
+#include "io/file/crc32c.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
 #include "tests/client/process.h"

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "tests/server/state/test_files.h"
 
 namespace intrawarp::state {

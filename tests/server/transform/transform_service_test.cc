@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "io/digest.h"
+#include "io/file/digest.h"
 #include "proto/convert.h"
 #include "tests/server/service_fixture.h"
 

@@ -4,7 +4,7 @@
 Files are taken for hostile. All of a header is checked before memory is taken for the voxels, a plain file must hold
 exactly the bytes that its header says, memory for a compressed one grows with the bytes that have really come out, and
 a data file that a header names lies in the header's folder. Messages hold no free text of a file. What is taken and
-what is refused is what io/nifti.h, io/nrrd.h and io/metaimage.h of the project say.
+what is refused is what io/format/nifti.h, io/format/nrrd.h and io/format/metaimage.h of the project say.
 """
 import contextlib
 import gzip
