@@ -33,7 +33,7 @@
 #include "io/file/file.h"
 #include "io/format/grid_files.h"
 #include "io/format/nifti.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -31,7 +31,7 @@
 #include "io/format/grid_files.h"
 #include "io/format/points.h"
 #include "io/picture/png.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

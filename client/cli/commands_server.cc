@@ -14,7 +14,7 @@
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 #include "io/file/file.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -25,7 +25,7 @@
 #include "io/format/grid_files.h"
 #include "io/format/matrix_text.h"
 #include "io/format/points.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

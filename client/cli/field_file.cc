@@ -6,7 +6,7 @@
 #include "engine/base/status_macros.h"
 #include "io/format/grid_files.h"
 #include "io/format/nifti.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 

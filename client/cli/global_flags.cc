@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "io/file/file.h"
-#include "proto/trace_context.h"
+#include "wire/trace_context.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "client/cli/verdict.h"
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "io/format/grid_files.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli {
 namespace {

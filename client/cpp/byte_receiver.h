@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "proto/chunk.h"
+#include "wire/chunk.h"
 
 namespace intrawarp::client {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "io/file/digest.h"
-#include "proto/trace_context.h"
+#include "wire/trace_context.h"
 
 namespace intrawarp::client {
 namespace {

@@ -46,7 +46,7 @@ struct CallOptions {
   std::chrono::milliseconds timeout{0};
   Cancellation* cancellation = nullptr;
   // The trace that the call belongs to, as the header `traceparent` of W3C Trace Context names it; the server logs its
-  // trace id. Empty, or not in that form (proto/trace_context.h): none is sent.
+  // trace id. Empty, or not in that form (wire/trace_context.h): none is sent.
   std::string traceparent = {};
   // Sent as kRoutingKeyMetadata, or as its SHA-256 in hexadecimal where it is longer than 128 bytes or no single word
   // of printable ASCII; empty: not sent.

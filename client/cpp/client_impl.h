@@ -36,7 +36,7 @@
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
-#include "proto/chunk.h"
+#include "wire/chunk.h"
 
 namespace intrawarp::client {
 

@@ -10,7 +10,7 @@
 #include "client/cpp/byte_receiver.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/uuid.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

@@ -8,7 +8,7 @@
 #include "client/cpp/client_impl.h"
 #include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/pacs.grpc.pb.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "client/cpp/client_impl.h"
 #include "io/file/digest.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 std::string VolumeDigest(absl::string_view bytes) {

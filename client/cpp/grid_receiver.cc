@@ -12,7 +12,7 @@
 #include "client/cpp/half_float.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 

@@ -14,7 +14,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
 #include "io/file/crc32c.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

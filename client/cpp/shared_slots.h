@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SharedSlots: the client's end of a segment that a server on the same host shares with it (proto/shared_segment.h).
+// SharedSlots: the client's end of a segment that a server on the same host shares with it (wire/shared_segment.h).
 // Internal to the client library.
 //
 // Frame slots are used in turn, so that the next one is always the one that the server has had for the longest time.
@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/shared_segment.h"
+#include "wire/shared_segment.h"
 
 namespace intrawarp::client {
 

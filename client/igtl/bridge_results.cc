@@ -8,7 +8,7 @@
 #include "client/igtl/bridge.h"
 #include "client/igtl/codec/image.h"
 #include "client/igtl/codec/tracking.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::igtl {
 namespace {

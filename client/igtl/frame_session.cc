@@ -9,7 +9,7 @@
 #include "client/igtl/codec/message.h"
 #include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::igtl {
 namespace {

@@ -2,7 +2,7 @@
 #include "client/igtl/snapshot.h"
 
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::igtl {
 

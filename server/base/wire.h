@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between the wire and the engine that the server alone needs; the others are in proto/convert.h. Pure
+// Conversions between the wire and the engine that the server alone needs; the others are in wire/convert.h. Pure
 // functions.
 #ifndef INTRAWARP_SERVER_BASE_WIRE_H_
 #define INTRAWARP_SERVER_BASE_WIRE_H_
@@ -10,7 +10,7 @@
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/common.pb.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

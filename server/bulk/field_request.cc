@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "google/protobuf/repeated_field.h"
-#include "proto/convert.h"
 #include "server/status/errors.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

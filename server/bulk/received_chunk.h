@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of a chunk that came (proto/chunk.h), with the reasons that clients see. Pure functions.
+// The checks of a chunk that came (wire/chunk.h), with the reasons that clients see. Pure functions.
 #ifndef INTRAWARP_SERVER_BULK_RECEIVED_CHUNK_H_
 #define INTRAWARP_SERVER_BULK_RECEIVED_CHUNK_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "proto/chunk.h"
+#include "wire/chunk.h"
 
 namespace intrawarp::server {
 

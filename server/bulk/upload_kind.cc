@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/file/digest.h"
-#include "proto/convert.h"
 #include "server/context/limits.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/base/seams.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

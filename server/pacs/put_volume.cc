@@ -16,7 +16,6 @@
 #include "engine/image/pyramid.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "io/file/digest.h"
-#include "proto/convert.h"
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
@@ -26,6 +25,7 @@
 #include "server/placement/replication.h"
 #include "server/store/durable_objects.h"
 #include "server/volume/volume_kind.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

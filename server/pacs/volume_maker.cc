@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/context/limits.h"
 #include "server/monitor/log.h"
 #include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

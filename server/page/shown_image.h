@@ -13,8 +13,8 @@
 
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "proto/convert.h"
 #include "server/page/page_json.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

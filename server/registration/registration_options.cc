@@ -11,12 +11,12 @@
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/levels.h"
-#include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/registration/stage_messages.h"
 #include "server/store/find_object.h"
 #include "server/trail/audit_trail.h"
 #include "server/transform/transform_messages.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/stage.h"
-#include "proto/convert.h"
 #include "server/base/wire.h"
 #include "server/job/job_support.h"
 #include "server/registration/stage_messages.h"
 #include "server/status/errors.h"
 #include "server/transform/transform_messages.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

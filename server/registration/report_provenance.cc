@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/report_provenance.h"
 
-#include "proto/convert.h"
 #include "server/base/version.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

@@ -23,7 +23,7 @@ const Identity& CallerOf(const grpc::ServerContextBase& call);
 // Notes the caller. Without effect for a context that CallContexts has not made (of gRPC's own services, say).
 void SetCaller(grpc::ServerContextBase& call, Identity caller);
 
-// The id of the trace that the call belongs to (proto/trace_context.h); empty: none. Valid as long as the context.
+// The id of the trace that the call belongs to (wire/trace_context.h); empty: none. Valid as long as the context.
 const std::string& TraceOf(const grpc::ServerContextBase& call);
 
 // Notes the trace, for the call's audit, too. Without effect for a context that CallContexts has not made.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages as raw bytes, for the methods that move bulk data (grpc::ByteBuffer requests and responses), and the
-// requests that are a header or a chunk (proto/chunk.h).
+// requests that are a header or a chunk (wire/chunk.h).
 //
 // Bytes from the wire are hostile: what is not a plain chunk message goes to protobuf, whose word is final.
 #ifndef INTRAWARP_SERVER_RPC_CHUNK_CODEC_H_
@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/chunk.h"
 #include "server/bulk/received_chunk.h"
+#include "wire/chunk.h"
 
 namespace intrawarp::server {
 

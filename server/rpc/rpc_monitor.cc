@@ -20,13 +20,13 @@
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
-#include "proto/trace_context.h"
 #include "server/identity/method_roles.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/refused_call.h"
 #include "server/status/errors.h"
+#include "wire/trace_context.h"
 
 namespace intrawarp::server {
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/operation/operation_messages.h"
 #include "server/operation/operation_table.h"
@@ -21,6 +20,7 @@
 #include "server/rpc/unary.h"
 #include "server/status/errors.h"
 #include "server/trail/audit_trail.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

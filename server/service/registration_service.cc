@@ -11,7 +11,6 @@
 #include "engine/registration/automatic_steps.h"
 #include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
-#include "proto/convert.h"
 #include "server/bulk/field_request.h"
 #include "server/bulk/field_stream.h"
 #include "server/bulk/object_content.h"
@@ -33,6 +32,7 @@
 #include "server/store/find_object.h"
 #include "server/store/request_table.h"
 #include "server/transform/transform_content.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -7,7 +7,6 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
 #include "engine/schedule/scheduler.h"
-#include "proto/convert.h"
 #include "server/base/version.h"
 #include "server/base/wire.h"
 #include "server/bulk/upload_store.h"
@@ -22,6 +21,7 @@
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 #include "server/trail/audit_trail.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -17,9 +17,9 @@
 #include "engine/quality/quality.h"
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/convert.h"
 #include "server/ledger/ledger.h"
 #include "server/session/session_statistics.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

@@ -17,12 +17,12 @@
 #include "engine/device/device.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/convert.h"
 #include "server/context/server_context.h"
 #include "server/job/job_control.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_report.h"
 #include "server/session/session_setup.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/bulk/bulk_stream.h"
 #include "server/job/job_support.h"
 #include "server/registration/registration_report.h"
 #include "server/session/session_store.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

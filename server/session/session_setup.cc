@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/base/wire.h"
 #include "server/context/limits.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 #include "server/store/find_object.h"
 #include "server/store/request_table.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SharedSegment: the server's end of a segment (proto/shared_segment.h): one stream's frame and field slots.
+// SharedSegment: the server's end of a segment (wire/shared_segment.h): one stream's frame and field slots.
 //
 // A memfd and not shm_open, since it has no name that a crash could leave or a third process could open, and since
 // seals keep its size: a client that holds a descriptor cannot truncate the memory under the server (SIGBUS), nor add a
@@ -27,9 +27,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/shared_segment.h"
 #include "server/base/tcp_listener.h"
 #include "server/ledger/ledger.h"
+#include "wire/shared_segment.h"
 
 namespace intrawarp::server {
 

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/bulk/upload_kind.h"
 #include "server/context/limits.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/store/find_object.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -132,7 +132,7 @@ class CallAudit {
   // `trail` outlives it; null, or one without a log: nothing is recorded.
   explicit CallAudit(AuditTrail* trail = nullptr) : trail_(trail != nullptr && trail->enabled() ? trail : nullptr) {}
 
-  // The id of the trace that the call belongs to (proto/trace_context.h), for its record and those of its frames.
+  // The id of the trace that the call belongs to (wire/trace_context.h), for its record and those of its frames.
   void Trace(const std::string& trace_id);
   // Adds something that the call uses or makes, by its role.
   void Digest(absl::string_view role, const std::string& sha256);

@@ -2,9 +2,9 @@
 #include "server/transform/transform_messages.h"
 
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/base/names.h"
 #include "server/status/errors.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -20,8 +20,8 @@
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "tests/bench/ball_frame.h"
+#include "wire/convert.h"
 
 namespace intrawarp {
 namespace {

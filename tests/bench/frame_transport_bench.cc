@@ -21,9 +21,9 @@
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "tests/bench/interference/loopback.h"
 #include "tests/client/process.h"
+#include "wire/convert.h"
 
 namespace intrawarp {
 namespace {

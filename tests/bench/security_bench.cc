@@ -19,10 +19,10 @@
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "server/identity/credentials.h"
 #include "tests/client/process.h"
 #include "tests/server/identity/certificates.h"
+#include "wire/convert.h"
 
 namespace intrawarp {
 namespace {

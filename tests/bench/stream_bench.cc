@@ -45,10 +45,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/cpp/client.h"
-#include "proto/convert.h"
 #include "server/rpc/chunk_codec.h"
 #include "server/server.h"
 #include "tests/client/process.h"
+#include "wire/convert.h"
 
 namespace intrawarp {
 namespace {

@@ -55,7 +55,7 @@ foreach(header IN LISTS public_headers)
 endforeach()
 
 set(patterns)
-foreach(tree engine io proto client server)
+foreach(tree engine io proto wire client server)
   foreach(suffix h cc cu cuh)
     list(APPEND patterns ${ROOT}/${tree}/*.${suffix})
   endforeach()

@@ -14,9 +14,9 @@
 #include "client/cpp/client.h"
 #include "google/rpc/error_details.pb.h"
 #include "io/file/digest.h"
-#include "proto/convert.h"
 #include "tests/client/fake_server.h"
 #include "tests/support/eventually.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

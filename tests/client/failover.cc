@@ -23,9 +23,9 @@
 #include "absl/strings/str_replace.h"
 #include "client/cpp/routed_session.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
 #include "tests/client/process.h"
 #include "tests/support/eventually.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

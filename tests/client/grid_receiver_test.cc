@@ -12,7 +12,7 @@
 
 #include "intrawarp/v1/transform.pb.h"
 #include "io/file/crc32c.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

@@ -20,9 +20,9 @@
 #include "client/cpp/rpc_status.h"
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
-#include "proto/convert.h"
 #include "tests/client/fake_server.h"
 #include "tests/server/identity/certificates.h"
+#include "wire/convert.h"
 
 namespace intrawarp::client {
 namespace {

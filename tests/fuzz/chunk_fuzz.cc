@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "intrawarp/v1/bulk.pb.h"
-#include "proto/chunk.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "wire/chunk.h"
 
 namespace {
 

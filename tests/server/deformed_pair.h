@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/convert.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

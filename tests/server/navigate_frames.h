@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/convert.h"
 #include "tests/engine/device_test.h"
 #include "tests/server/bulk_client.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

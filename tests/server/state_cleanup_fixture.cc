@@ -8,9 +8,9 @@
 #include "intrawarp/v1/operation.pb.h"
 #include "intrawarp/v1/pacs.pb.h"
 #include "intrawarp/v1/transform.pb.h"
-#include "proto/convert.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/stages.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

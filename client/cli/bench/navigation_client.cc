@@ -11,7 +11,7 @@
 #include "client/cli/bench/load_client.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::cli::bench {
 namespace {

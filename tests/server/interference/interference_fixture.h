@@ -25,10 +25,10 @@
 #include "google/rpc/status.pb.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
-#include "proto/convert.h"
 #include "tests/server/bulk_client.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

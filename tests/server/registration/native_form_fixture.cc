@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

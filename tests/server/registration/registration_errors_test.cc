@@ -7,13 +7,13 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "proto/convert.h"
 #include "server/job/job_support.h"
 #include "server/registration/registration_options.h"
 #include "server/service/registration_service.h"
 #include "tests/server/registration/registration_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/tcp_relay.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

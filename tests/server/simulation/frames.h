@@ -10,8 +10,8 @@
 
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "proto/convert.h"
 #include "tests/server/bulk_client.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 

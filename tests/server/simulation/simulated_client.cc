@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/convert.h"
 #include "server/session/session_store.h"
 #include "tests/server/simulation/frames.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

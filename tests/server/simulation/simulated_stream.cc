@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "google/rpc/error_details.pb.h"
-#include "proto/chunk.h"
-#include "proto/convert.h"
 #include "server/job/job_support.h"
 #include "server/session/warm_up.h"
 #include "server/status/errors.h"
+#include "wire/chunk.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

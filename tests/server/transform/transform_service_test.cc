@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "io/file/digest.h"
-#include "proto/convert.h"
 #include "tests/server/service_fixture.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client's end of a memory segment that a server on the same host shares with it. Internal.
 
-proto/shared_segment.h has the layout and the order of reads and writes: a page with a magic number, a nonce and three
+wire/shared_segment.h has the layout and the order of reads and writes: a page with a magic number, a nonce and three
 arrays of 16 generations (128 bytes apart: frame_generation of the server, field_generation of the server,
 field_released of the client), then the frame slots, then the field slots. What the server writes is taken at its word
 once, and no size or place is ever taken from the segment.

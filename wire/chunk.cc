@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/chunk.h"
+#include "wire/chunk.h"
 
 #include <google/protobuf/io/coded_stream.h>
 

@@ -20,8 +20,8 @@
 // client has not released stay for a few seconds.
 //
 // Functions are thread-safe; values are thread-compatible.
-#ifndef INTRAWARP_PROTO_SHARED_SEGMENT_H_
-#define INTRAWARP_PROTO_SHARED_SEGMENT_H_
+#ifndef INTRAWARP_WIRE_SHARED_SEGMENT_H_
+#define INTRAWARP_WIRE_SHARED_SEGMENT_H_
 
 #include <array>
 #include <atomic>
@@ -117,4 +117,4 @@ void StoreAndWake(std::atomic<uint64_t>& word, uint64_t value);
 
 }  // namespace intrawarp::wire
 
-#endif  // INTRAWARP_PROTO_SHARED_SEGMENT_H_
+#endif  // INTRAWARP_WIRE_SHARED_SEGMENT_H_

@@ -2,8 +2,8 @@
 // Messages of the wire to plain types and back, for clients and the server alike. Messages are validated: counts of
 // repeated fields, ranges before numbers are narrowed. Errors are INVALID_ARGUMENT and name their field
 // (engine/base/field_error.h) relative to the message given. Pure functions.
-#ifndef INTRAWARP_PROTO_CONVERT_H_
-#define INTRAWARP_PROTO_CONVERT_H_
+#ifndef INTRAWARP_WIRE_CONVERT_H_
+#define INTRAWARP_WIRE_CONVERT_H_
 
 #include <chrono>
 
@@ -52,4 +52,4 @@ absl::StatusOr<std::chrono::nanoseconds> DurationFromProto(const google::protobu
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_PROTO_CONVERT_H_
+#endif  // INTRAWARP_WIRE_CONVERT_H_

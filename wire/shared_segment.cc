@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/shared_segment.h"
+#include "wire/shared_segment.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

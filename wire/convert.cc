@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/convert.h"
+#include "wire/convert.h"
 
 #include <cmath>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proto/trace_context.h"
+#include "wire/trace_context.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 // transport's slices until CopyChunk puts it where it belongs: its only copy, in the same pass as its checksum.
 //
 // Free functions, and values that are thread-compatible.
-#ifndef INTRAWARP_PROTO_CHUNK_H_
-#define INTRAWARP_PROTO_CHUNK_H_
+#ifndef INTRAWARP_WIRE_CHUNK_H_
+#define INTRAWARP_WIRE_CHUNK_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -72,4 +72,4 @@ absl::Status CopyChunk(const ReceivedChunk& chunk, void* to, int64_t from = 0);
 
 }  // namespace intrawarp::wire
 
-#endif  // INTRAWARP_PROTO_CHUNK_H_
+#endif  // INTRAWARP_WIRE_CHUNK_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header `traceparent` of W3C Trace Context (Recommendation of 2021-11-23, section 3.2), which names the
 // distributed trace that a call belongs to. Pure functions.
-#ifndef INTRAWARP_PROTO_TRACE_CONTEXT_H_
-#define INTRAWARP_PROTO_TRACE_CONTEXT_H_
+#ifndef INTRAWARP_WIRE_TRACE_CONTEXT_H_
+#define INTRAWARP_WIRE_TRACE_CONTEXT_H_
 
 #include <optional>
 #include <string>
@@ -20,4 +20,4 @@ std::optional<std::string> TraceIdIn(absl::string_view traceparent);
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_PROTO_TRACE_CONTEXT_H_
+#endif  // INTRAWARP_WIRE_TRACE_CONTEXT_H_
