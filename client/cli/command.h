@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command of the command line is, and the families of them. Thread-compatible plain values.
+// What a command of the command line is. Thread-compatible plain values.
 #ifndef INTRAWARP_CLIENT_CLI_COMMAND_H_
 #define INTRAWARP_CLIENT_CLI_COMMAND_H_
 
@@ -51,22 +51,6 @@ struct Command {
 
 // --json, of commands that list or show.
 FlagSpec JsonFlagSpec();
-
-std::vector<Command> VolumeCommands();
-std::vector<Command> RegisterCommands();
-std::vector<Command> NavigateCommands();
-std::vector<Command> TransformCommands();
-std::vector<Command> MatrixCommands();
-std::vector<Command> OperationCommands();
-std::vector<Command> ServerCommands();
-std::vector<Command> StateCommands();
-std::vector<Command> TokenCommands();
-std::vector<Command> AuditCommands();
-std::vector<Command> DicomCommands();
-std::vector<Command> PacsCommands();
-std::vector<Command> PhantomCommands();
-std::vector<Command> SelfTestCommands();
-std::vector<Command> BenchCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
 absl::Status UsageError(absl::Status status);

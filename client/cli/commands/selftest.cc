@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/report_json.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "engine/base/status_macros.h"
 #include "server/state/state_store.h"
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/control_grid.h"
 #include "client/cli/dicom_files.h"
 #include "client/cli/field_file.h"

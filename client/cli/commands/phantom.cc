@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/phantom/surgery.h"
 #include "engine/base/status_macros.h"
 #include "io/file/file.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp dicom list | send | get
+#include "io/dicom/dicom.h"
+
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -10,9 +12,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/dicom_archive.h"
 #include "engine/base/status_macros.h"
-#include "io/dicom/dicom.h"
 #include "io/dicomweb/archive.h"
 #include "server/dimse/pdu.h"
 

@@ -13,6 +13,7 @@
 #include "client/cli/bench/latency_plot.h"
 #include "client/cli/bench/load_run.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/files.h"
 #include "client/cli/report_json.h"
 #include "client/cpp/uuid.h"

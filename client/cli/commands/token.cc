@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "engine/base/status_macros.h"
 #include "server/identity/credentials.h"
 #include "server/identity/identity.h"

@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/completion.h"
 #include "client/cli/global_flags.h"
 #include "client/cli/placement.h"

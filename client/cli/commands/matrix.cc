@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
 #include "client/cli/message_json.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/message_json.h"
 #include "client/cli/report_json.h"
 #include "client/cpp/rpc_status.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/files.h"
 #include "client/cli/message_json.h"
 #include "client/cli/report_json.h"

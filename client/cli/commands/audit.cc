@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/commands/commands.h"
 #include "engine/base/status_macros.h"
 #include "server/audit/audit_verify.h"
 
