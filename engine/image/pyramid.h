@@ -22,8 +22,9 @@ namespace intrawarp {
 // halved.
 std::vector<Geometry> PyramidGeometries(const Geometry& finest);
 
-// out voxel = mean of `in` over the out voxel's box (Tramnitzke 2014, eq. 12; registration/affine.h has the title), for
-// any size: both grids share their domain, and an in voxel cut by a box counts by the part inside. Stream-ordered.
+// out voxel = mean of `in` over the out voxel's box (Tramnitzke 2014, eq. 12; registration/methods/affine.h has the
+// title), for any size: both grids share their domain, and an in voxel cut by a box counts by the part inside.
+// Stream-ordered.
 absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
 // As Downsample; an out voxel counts when at least half of its box does.
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);

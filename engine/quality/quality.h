@@ -126,11 +126,11 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
-  // The search of a start gives these (registration/starts.h); absent where a start was given, or nothing was to
+  // The search of a start gives these (registration/start/starts.h); absent where a start was given, or nothing was to
   // compare.
   std::optional<double> start_margin;
   std::optional<double> mirror_lead;
-  // For a slice in a volume (registration/slice_pose.h); absent for other images.
+  // For a slice in a volume (registration/start/slice_pose.h); absent for other images.
   std::optional<double> slice_observability;
   // The part of what both images cover that has no counterpart (missing_tissue.h); absent where nobody looked.
   std::optional<double> missing_fraction;

@@ -11,8 +11,8 @@
 #include "engine/quality/deformation_gate.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
-#include "engine/registration/levels.h"
-#include "engine/registration/mask_levels.h"
+#include "engine/registration/stage/levels.h"
+#include "engine/registration/stage/mask_levels.h"
 #include "engine/transform/undeformed.h"
 
 namespace intrawarp {

@@ -25,9 +25,6 @@ enum class AutomaticStep {
 };
 inline constexpr int kAutomaticSteps = 8;
 
-// Progress.stage of the work before the first stage: the search of a start, and the search for missing tissue.
-inline constexpr int kBeforeStages = -1;
-
 // The affine trial with this metric, which is one of kAffineTrials or kPlaneTrials (automatic_rules.h).
 AutomaticStep AffineStep(MetricKind metric);
 

@@ -9,8 +9,8 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/metric/nmi.h"
-#include "engine/registration/levels.h"
-#include "engine/registration/method.h"
+#include "engine/registration/methods/method.h"
+#include "engine/registration/stage/levels.h"
 
 namespace intrawarp {
 namespace {

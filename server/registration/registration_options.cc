@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "engine/registration/levels.h"
+#include "engine/registration/stage/levels.h"
 #include "server/base/names.h"
 #include "server/registration/stage_messages.h"
 #include "server/store/find_object.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/bulk/field_request.h"

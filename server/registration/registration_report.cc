@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 #include "server/base/wire.h"
 #include "server/job/job_support.h"
 #include "server/registration/stage_messages.h"

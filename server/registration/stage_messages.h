@@ -4,7 +4,7 @@
 #define INTRAWARP_SERVER_REGISTRATION_STAGE_MESSAGES_H_
 
 #include "absl/status/statusor.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::server {

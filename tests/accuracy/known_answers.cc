@@ -15,7 +15,7 @@
 
 #include "client/phantom/phantom.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 
 namespace intrawarp {
 namespace {

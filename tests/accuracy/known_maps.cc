@@ -16,9 +16,9 @@
 
 #include "absl/strings/str_join.h"
 #include "engine/image/sample.h"
-#include "engine/registration/automatic_rules.h"
+#include "engine/registration/choose/automatic_rules.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 #include "io/format/nifti.h"
 
 namespace intrawarp {

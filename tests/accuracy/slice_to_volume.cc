@@ -34,7 +34,7 @@
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/stage.h"
+#include "engine/registration/stage/stage.h"
 #include "io/format/nifti.h"
 #include "io/format/volume.h"
 

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/registration/demons_step_kernels.h"
-#include "engine/registration/log_demons.h"
+#include "engine/registration/methods/demons_step_kernels.h"
+#include "engine/registration/methods/log_demons.h"
 #include "engine/transform/vector_field_kernels.h"
 #include "tests/bench/bench_support.h"
 #if INTRAWARP_WITH_CUDA

@@ -16,7 +16,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/starts.h"
+#include "engine/registration/start/starts.h"
 #include "io/format/nifti.h"
 #include "tests/bench/bench_support.h"
 #if INTRAWARP_WITH_CUDA

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/base/field_error.h"
-#include "engine/registration/automatic_rules.h"
 #include "engine/registration/automatic_steps.h"
+#include "engine/registration/choose/automatic_rules.h"
 #include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {

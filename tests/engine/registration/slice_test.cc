@@ -11,8 +11,8 @@
 #include "engine/base/field_error.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
-#include "engine/registration/rotations.h"
-#include "engine/registration/slice_pose.h"
+#include "engine/registration/start/rotations.h"
+#include "engine/registration/start/slice_pose.h"
 #include "gmock/gmock.h"
 #include "tests/engine/registration/textured_pair.h"
 

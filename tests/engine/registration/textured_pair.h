@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/image/pyramid.h"
-#include "engine/registration/method.h"
+#include "engine/registration/methods/method.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/validate.h"
 #include "tests/engine/device_test.h"

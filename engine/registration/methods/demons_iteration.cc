@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/methods/demons_iteration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
+#include "engine/image/smooth.h"
+#include "engine/registration/methods/demons_iteration_kernels.h"
+#include "engine/transform/vector_field_kernels.h"
+
+namespace intrawarp {
+
+WarpTask MakeWarpTask(const DemonsSource& source, const float* displacement, Int3 size, float* out) {
+  WarpTask task;
+  task.moving = source.data;
+  task.moving_size = source.size;
+  task.index_map = source.from_fixed;
+  task.displacement = displacement;
+  task.displacement_map = source.from_fixed.Cast<float>();
+  task.fill = std::numeric_limits<float>::quiet_NaN();
+  task.out = out;
+  task.out_size = size;
+  return task;
+}
+
+absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
+                        float* out) {
+  return INTRAWARP_DISPATCH(ctx, Warp, MakeWarpTask(source, displacement, size, out), Interpolation::kLinear);
+}
+
+absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  return INTRAWARP_DISPATCH(ctx, BeginDemonsIterations, size, fields);
+}
+
+absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  return INTRAWARP_DISPATCH(ctx, EndDemonsIterations, size, fields);
+}
+
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iteration, int max_squarings,
+                           const DemonsFields& fields) {
+  return INTRAWARP_DISPATCH(ctx, IterateDemons, iteration, max_squarings, fields);
+}
+
+namespace cpu {
+namespace {
+
+absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  const float* largest = &fields.state->largest;
+  DemonsForceTask task = it.force;
+  task.weight = it.symmetric ? 0.5f : 1.0f;
+  task.fixed = it.fixed;
+  task.warped = it.warped;
+  const FieldLayout layout = FieldLayout::Interleaved();
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, kMaxSquarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, it.moving, fields.work, size, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, fields.state, done));
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
+  if (!it.symmetric) return absl::OkStatus();
+  task.weight = -0.5f;
+  task.accumulate = true;
+  task.fixed = it.moving_on_fixed;
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, kMaxSquarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, {it.fixed, size, AffineMap::Identity()}, fields.work, size, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done));
+  return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
+}
+
+// The force's N and D smoothed in place, then N / D in the place of N. Nothing once *skip is not 0.
+absl::Status SmoothForce(const ExecContext& ctx, Int3 size, double sigma, float* force, const int* skip) {
+  if (*skip != 0) return absl::OkStatus();
+  const int64_t rows = int64_t{size.y} * size.z, voxels = rows * size.x;
+  float* const denominator = force + 3 * voxels;
+  Geometry grid;
+  grid.size = size;
+  INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, force, size, {sigma, sigma, sigma}, force));
+  INTRAWARP_RETURN_IF_ERROR(SmoothGaussian(ctx, {denominator, grid}, {sigma, sigma, sigma}, {denominator, grid}));
+  ParallelFor(rows, [&](int64_t row) {
+    for (int64_t i = row * size.x; i < (row + 1) * size.x; ++i) {
+      const float factor = QuotientFactor(denominator[i]);
+      for (int c = 0; c < 3; ++c) force[3 * i + c] *= factor;
+    }
+  });
+  return absl::OkStatus();
+}
+
+// Takes the velocity beyond `to`, in the direction from where the last iteration came to.
+void GoOn(const float* to, Int3 size, const DemonsFields& fields) {
+  const int64_t row = int64_t{3} * size.x;
+  const float momentum = fields.state->momentum;
+  fields.state->largest = OrderedReduce(
+      int64_t{size.y} * size.z, 0.0f,
+      [&](int64_t r) {
+        float largest = 0;
+        for (int64_t i = r * row; i < (r + 1) * row; ++i) {
+          fields.velocity[i] = to[i] + momentum * (to[i] - fields.reached[i]);
+          fields.reached[i] = to[i];
+          largest = std::max(largest, std::abs(fields.velocity[i]));
+        }
+        return largest;
+      },
+      [](float& total, float part) { total = std::max(total, part); });
+}
+
+// The velocity updated by the smoothed force, in `work`.
+absl::Status Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  switch (it.update) {
+    case VelocityUpdate::kAdd:
+      return SmoothVectorField(ctx, fields.update, size, {}, fields.work, fields.velocity, nullptr, done);
+    case VelocityUpdate::kCompose:
+      return intrawarp::ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done);
+    case VelocityUpdate::kBch:
+      return intrawarp::BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done);
+  }
+  return absl::InternalError("no such update");
+}
+
+}  // namespace
+
+absl::Status BeginDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
+absl::Status EndDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
+
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, int /*max_squarings*/,
+                           const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  const auto sigma = [](double s) { return Vec3d{s, s, s}; };
+  INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, fields));
+  INTRAWARP_RETURN_IF_ERROR(SmoothForce(ctx, size, it.fluid_sigma, fields.update, done));
+  INTRAWARP_RETURN_IF_ERROR(Update(ctx, it, fields));
+  if (fields.reached == nullptr) {
+    return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
+                             &fields.state->largest, done);
+  }
+  INTRAWARP_RETURN_IF_ERROR(
+      SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.update, nullptr, nullptr, done));
+  if (*done == 0) GoOn(fields.update, size, fields);
+  return absl::OkStatus();
+}
+
+}  // namespace cpu
+}  // namespace intrawarp

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/device/parallel.h"
+#include "engine/registration/methods/demons_step_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/registration/methods/demons_step_cpu.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// After foreach_target.h.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace intrawarp::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+
+// DemonsDifference; `face`: one of the neighbours does not exist and is the voxel itself.
+HWY_INLINE VF Difference(VF low, VF at, VF high, bool face) {
+  const DF d;
+  const auto no_low = hn::IsNaN(low), no_high = hn::IsNaN(high);
+  const VF difference = hn::Sub(hn::IfThenElse(no_high, at, high), hn::IfThenElse(no_low, at, low));
+  const VF one = hn::Set(d, 1.0f), half = hn::Set(d, face ? 1.0f : 0.5f);
+  return hn::Mul(difference, hn::IfThenElse(hn::Or(no_low, no_high), one, half));
+}
+
+ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator) {
+  const DF d;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  const Int3 n = t.size;
+  const ptrdiff_t row = n.x, plane = row * n.y;
+  const float* const f = t.fixed + z * plane + y * row;
+  const float* const m = t.warped + z * plane + y * row;
+  const ptrdiff_t low[3] = {-1, y > 0 ? -row : 0, z > 0 ? -plane : 0},
+                  high[3] = {1, y < n.y - 1 ? row : 0, z < n.z - 1 ? plane : 0};
+  const bool face[3] = {false, low[1] == 0 || high[1] == 0, low[2] == 0 || high[2] == 0};
+  ForceRowSums sums{0, 0};
+  const auto scalar = [&](int x) {
+    float square;
+    int sample;
+    DemonsPull pull = ForceVoxel(f + x, m + x, n, {x, y, z}, scales, &square, &sample);
+    sums.squares += square;
+    sums.samples += sample;
+    float* const to = numerator + 3 * x;
+    if (t.accumulate) {
+      pull.numerator = pull.numerator + Vec3f{to[0], to[1], to[2]};
+      pull.denominator += denominator[x];
+    }
+    to[0] = pull.numerator.x;
+    to[1] = pull.numerator.y;
+    to[2] = pull.numerator.z;
+    denominator[x] = pull.denominator;
+  };
+  int x = 0;
+  scalar(x++);
+  VF squares = hn::Zero(d);
+  for (; x + lanes <= n.x - 1; x += lanes) {
+    const VF at_f = hn::LoadU(d, f + x), at_m = hn::LoadU(d, m + x);
+    const VF difference = hn::Sub(at_f, at_m);
+    const auto none = hn::IsNaN(difference);
+    VF g[3];
+    for (int a = 0; a < 3; ++a) {
+      const VF df = Difference(hn::LoadU(d, f + x + low[a]), at_f, hn::LoadU(d, f + x + high[a]), face[a]);
+      const VF dm = Difference(hn::LoadU(d, m + x + low[a]), at_m, hn::LoadU(d, m + x + high[a]), face[a]);
+      g[a] = hn::MulAdd(hn::Set(d, scales.fixed[a]), df, hn::Mul(hn::Set(d, scales.warped[a]), dm));
+    }
+    const VF square = hn::IfThenZeroElse(none, hn::Mul(difference, difference));
+    squares = hn::Add(squares, square);
+    sums.samples += lanes - static_cast<int64_t>(hn::CountTrue(d, none));
+    VF certainty = hn::MulAdd(square, hn::Set(d, scales.noise), hn::Set(d, scales.flat));
+    for (int a = 0; a < 3; ++a) certainty = hn::MulAdd(g[a], g[a], certainty);
+    certainty = hn::IfThenZeroElse(none, hn::Mul(certainty, hn::Set(d, scales.weight)));
+    VF pull[3];
+    for (int a = 0; a < 3; ++a) {
+      pull[a] = hn::IfThenZeroElse(none, hn::Mul(hn::Mul(difference, g[a]), hn::Set(d, scales.step[a])));
+    }
+    if (t.accumulate) {
+      VF before[3];
+      hn::LoadInterleaved3(d, numerator + 3 * x, before[0], before[1], before[2]);
+      for (int a = 0; a < 3; ++a) pull[a] = hn::Add(pull[a], before[a]);
+      certainty = hn::Add(certainty, hn::LoadU(d, denominator + x));
+    }
+    hn::StoreInterleaved3(pull[0], pull[1], pull[2], d, numerator + 3 * x);
+    hn::StoreU(certainty, d, denominator + x);
+  }
+  sums.squares += hn::GetLane(hn::SumOfLanes(d, squares));
+  for (; x < n.x; ++x) scalar(x);
+  return sums;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace intrawarp::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace intrawarp::cpu {
+namespace {
+
+constexpr int64_t kPiece = 1 << 15;
+
+}  // namespace
+
+HWY_EXPORT(ForceRow);
+
+ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator) {
+  return HWY_DYNAMIC_DISPATCH(ForceRow)(task, scales, y, z, numerator, denominator);
+}
+
+absl::Status PrepareDemonsImage(const ExecContext&, const float* image, const uint8_t* mask, int64_t voxels,
+                                float scale, float offset, float* out) {
+  ParallelFor((voxels + kPiece - 1) / kPiece, [&](int64_t piece) {
+    const int64_t end = std::min(voxels, (piece + 1) * kPiece);
+    for (int64_t i = piece * kPiece; i < end; ++i) {
+      const bool counts = mask == nullptr || mask[i] != 0;
+      out[i] = counts ? scale * image[i] + offset : std::numeric_limits<float>::quiet_NaN();
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status MeasurePair(const ExecContext&, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments) {
+  ParallelFor(MomentPieces(voxels), [&](int64_t piece) {
+    PairMoments sums;
+    const int64_t end = std::min(voxels, (piece + 1) * kMomentPiece);
+    for (int64_t i = piece * kMomentPiece; i < end; ++i) AddPair(fixed[i], moving[i], &sums);
+    partial[piece] = sums;
+  });
+  *moments = PairMoments();
+  for (int64_t i = 0; i < MomentPieces(voxels); ++i) AddMoments(partial[i], moments);
+  return absl::OkStatus();
+}
+
+absl::Status DemonsForce(const ExecContext&, const DemonsForceTask& task, float* force, DemonsState* state,
+                         const int* skip) {
+  if (skip != nullptr && *skip != 0) return absl::OkStatus();
+  const DemonsForceScales scales(task);
+  const int64_t rows = int64_t{task.size.y} * task.size.z;
+  float* const denominator = force + 3 * rows * task.size.x;
+  const ForceRowSums sums = OrderedReduce(
+      rows, ForceRowSums{0, 0},
+      [&](int64_t row) {
+        return ForceRow(task, scales, static_cast<int>(row % task.size.y), static_cast<int>(row / task.size.y),
+                        force + 3 * row * task.size.x, denominator + row * task.size.x);
+      },
+      [](ForceRowSums& total, const ForceRowSums& part) {
+        total.squares += part.squares;
+        total.samples += part.samples;
+      });
+  if (state != nullptr) AdvanceDemons(sums.squares, static_cast<double>(sums.samples), state);
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::cpu
+#endif
