@@ -19,9 +19,10 @@
 #include "server/audit/audit_chain.h"
 #include "server/flags.h"
 #include "server/identity/exposure.h"
-#include "server/monitor/metrics.h"
+#include "server/job/admission_metrics.h"
 #include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
+#include "server/rpc/rpc_metrics.h"
 
 namespace intrawarp::server {
 namespace {
@@ -122,8 +123,11 @@ absl::Status CheckAccess(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
   INTRAWARP_RETURN_IF_ERROR(CheckPageExposure(options.page, options.access, options.allow_no_identity));
   INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
-  Metrics metrics(BuildInfo(), {"none"}, {}, options.seams.system_now());
-  return AccessControl(options.access, options.call_limits, metrics, options.seams).Load();
+  // Nobody reads them.
+  Registry registry;
+  const RpcMetrics metrics(registry, {});
+  const AdmissionMetrics admission(registry, {});
+  return AccessControl(options.access, options.call_limits, metrics, admission, options.seams).Load();
 }
 
 }  // namespace

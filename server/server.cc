@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <future>
 #include <system_error>
@@ -175,11 +176,6 @@ std::vector<std::string> NamesOf(const std::vector<std::unique_ptr<ServedDevice>
   return names;
 }
 
-MetricsUse ToMetrics(Resource resource, const ResourceUse& use) {
-  const absl::string_view name = kResourceNames[static_cast<int>(resource)];
-  return {std::string(absl::StripSuffix(name, "_memory")), use.in_use, use.capacity};
-}
-
 // "cuda:0,1" for cuda:0 and cuda:1.
 std::string JoinNames(const std::vector<std::string>& names) {
   std::string joined = names.front();
@@ -311,6 +307,7 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       limits_(WithDefaults(options.limits, Capacities(served, options.limits))),
       served_(std::move(served)),
       device_name_(JoinNames(NamesOf(served_))),
+      metrics_(BuildWithGrpc(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       ledger_(MakeLedgerOptions(limits_, Capacities(served_, options.limits),
                                 options_.scheduling.value_or(DefaultScheduling(served_[0]->device())),
                                 options_.access.has_identities())),
@@ -319,14 +316,14 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
       operations_(ledger_, options_.seams, {.ttl = limits_.operation_ttl}),
       message_limits_(options_.message_limits),
-      metrics_(BuildWithGrpc(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
-      access_(options_.access, options_.call_limits, metrics_, options_.seams),
+      access_(options_.access, options_.call_limits, metrics_.rpc, metrics_.admission, options_.seams),
       audit_(options_.seams),
       workers_(WorkerThreads()),
       receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
-      gate_(MakeGateLimits(options_), metrics_),
-      monitor_(metrics_, access_, audit_, gate_, limits_.max_calls, StrangersOf(limits_.max_calls)) {}
+      gate_(MakeGateLimits(options_), metrics_.rpc, metrics_.admission),
+      monitor_(metrics_.rpc, metrics_.admission, access_, audit_, gate_, limits_.max_calls,
+               StrangersOf(limits_.max_calls)) {}
 
 absl::Status Server::OpenAudit() {
   if (options_.audit_dir.empty()) {
@@ -344,13 +341,13 @@ absl::Status Server::OpenAudit() {
 
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
-                                   uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
+                                   uploads_, sessions_, metrics_.rooms(), stream_watch_, limits_, options_.seams,
                                    register_requests_, multiply_requests_, durable_, operations_, message_limits_});
   sessions_.set_has_taps(options_.page.is_used());
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
-    scheduling.on_job = [this, i](const JobRecord& record) { metrics_.JobDone(record, i); };
+    scheduling.on_job = [this, i](const JobRecord& record) { metrics_.job.JobDone(record, i); };
     scheduling.capacity.fill(limits_.max_queued_jobs);
     const int own_jobs = limits_.owner_jobs > 0 ? limits_.owner_jobs : std::max(1, limits_.max_queued_jobs / 2);
     if (options_.access.has_identities()) scheduling.owner_capacity.fill(own_jobs);
@@ -381,7 +378,7 @@ absl::Status Server::RestoreKept() {
 }
 
 absl::Status Server::Serve() {
-  metrics_.set_sampler([this] { return Sample(); });
+  scraped_ = metrics_.registry.OnScrape([this] { SetMetrics(); });
   INTRAWARP_RETURN_IF_ERROR(ServeSharedMemory());
   INTRAWARP_RETURN_IF_ERROR(ServeDicom());
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
@@ -395,7 +392,7 @@ absl::Status Server::Serve() {
 
 absl::Status Server::ServeSharedMemory() {
   if (options_.shared_memory.socket.empty()) return CheckSharedMemoryOptions(options_.shared_memory);
-  INTRAWARP_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(options_.shared_memory));
+  INTRAWARP_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(options_.shared_memory, metrics_.registry));
   sessions_.set_shared_memory(shared_memory_.get());
   return absl::OkStatus();
 }
@@ -432,12 +429,10 @@ absl::Status Server::ServeGrpc() {
 
 absl::Status Server::ServeHttp() {
   const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
-  const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
-                               std::string text = metrics_.Scrape() + gate_.Scrape();
-                               if (shared_memory_ != nullptr) text += shared_memory_->Scrape();
-                               if (dicom_ != nullptr) text += dicom_->Scrape();
-                               return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
-                             }};
+  const HttpRoute metrics = {
+      "/metrics", /*slow=*/true, [this] {
+        return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.registry.Scrape()};
+      }};
   HttpLimits limits;
   limits.connections = std::clamp(MostDescriptors() / 4, limits.connections, kMostHttpConnections);
   INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}, limits));
@@ -477,81 +472,62 @@ HttpPage Server::HealthPage() const {
   return page;
 }
 
-MetricsSample Server::Sample() const {
-  MetricsSample sample;
-  for (int i = 0; i < devices_.size(); ++i) sample.devices.push_back(SampleDevice(i));
-  SampleResources(sample);
-  SampleVolumes(sample);
-  sample.volumes = sample.resident_volumes.count;
-  sample.matrices = matrices_.size();
-  sample.transforms = transforms_.size();
-  SampleOperations(sample);
-  sample.longest_stall = stream_watch_.longest_wait();
-  sample.audit = {audit_.Available().ok(), audit_.head().seq, audit_.lost()};
-  return sample;
+void Server::SetMetrics() const {
+  for (int i = 0; i < devices_.size(); ++i) SetDeviceMetrics(i);
+  SetAdmissionMetrics();
+  SetStoreMetrics();
+  metrics_.operation.Set(operations_.counts());
+  metrics_.monitor.SetLongestStall(stream_watch_.longest_wait());
+  metrics_.trail.Set(audit_);
 }
 
-void Server::SampleOperations(MetricsSample& sample) const {
-  const OperationCounts counts = operations_.counts();
-  for (size_t kind = 0; kind < kOperationKinds.size(); ++kind) {
-    for (size_t state = 0; state < kOperationStates.size(); ++state) {
-      sample.operations.push_back({std::string(NameOf(kOperationKinds[kind])),
-                                   std::string(NameOf(kOperationStates[state])), counts[kind][state]});
-    }
+void Server::SetDeviceMetrics(int index) const {
+  const ServedDevice& device = *served_[index];
+  DeviceSample sample;
+  if (device.device().kind() == DeviceKind::kCuda) sample.memory = device.probe().memory();
+  sample.healthy = device.device().health().ok();
+  sample.watchdog = device.watchdog().state();
+  metrics_.device.Set(index, sample);
+  std::array<QueueSample, kJobClasses> queues;
+  for (int i = 0; i < kJobClasses; ++i) {
+    const auto job_class = static_cast<JobClass>(i);
+    queues[i].depth = device.jobs().waiting(job_class);
+    queues[i].capacity = device.jobs().capacity(job_class);
+    queues[i].started = device.jobs().started(job_class);
   }
+  for (const WatchedJob& job : device.RunningJobs()) {
+    auto& longest = queues[static_cast<int>(job.job_class)].since_checkpoint;
+    longest = std::max(longest, job.since_checkpoint);
+  }
+  metrics_.job.Set(index, queues);
 }
 
-void Server::SampleVolumes(MetricsSample& sample) const {
+void Server::SetStoreMetrics() const {
+  StoreSample sample;
   volumes_.ForEach([&sample](const std::string&, const std::shared_ptr<const StoredVolume>& volume) {
-    MetricsSample::Volumes& volumes = HasVoxels(*volume) ? sample.resident_volumes : sample.spooled_volumes;
+    StoreSample::Volumes& volumes = HasVoxels(*volume) ? sample.resident_volumes : sample.spooled_volumes;
     ++volumes.count;
     volumes.bytes += PreparedImage::Bytes(volume->image.geometry());
   });
+  sample.matrices = matrices_.size();
+  sample.transforms = transforms_.size();
+  if (!options_.state_dir.empty()) {
+    std::error_code error;
+    const std::filesystem::space_info disk = std::filesystem::space(options_.state_dir, error);
+    if (!error) sample.disk = {static_cast<int64_t>(disk.available), static_cast<int64_t>(disk.capacity)};
+  }
+  metrics_.store.Set(sample);
 }
 
-DeviceSample Server::SampleDevice(int index) const {
-  const ServedDevice& device = *served_[index];
-  DeviceSample sample;
-  SampleQueues(device, sample);
-  for (const Resource resource : {Resource::kResident, Resource::kWorkspace}) {
-    sample.memory.push_back(ToMetrics(resource, ledger_.use(resource, index)));
-    if (resource == Resource::kResident) sample.memory.back().evictable = EvictableBytes(volumes_, index);
-  }
-  if (device.device().kind() == DeviceKind::kCuda) sample.device_memory = device.probe().memory();
-  sample.healthy = device.device().health().ok();
-  sample.watchdog = device.watchdog().state();
-  return sample;
-}
-
-void Server::SampleQueues(const ServedDevice& device, DeviceSample& sample) const {
-  for (int i = 0; i < kJobClasses; ++i) {
-    const auto job_class = static_cast<JobClass>(i);
-    DeviceSample::Queue& queue = sample.queues[i];
-    queue.depth = device.jobs().waiting(job_class);
-    queue.capacity = device.jobs().capacity(job_class);
-    queue.jobs_started = device.jobs().started(job_class);
-  }
-  for (const WatchedJob& job : device.RunningJobs()) {
-    auto& longest = sample.queues[static_cast<int>(job.job_class)].since_checkpoint;
-    longest = std::max(longest, job.since_checkpoint);
-  }
-}
-
-void Server::SampleResources(MetricsSample& sample) const {
-  sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
-  sample.memory.push_back(ToMetrics(Resource::kPinned, ledger_.use(Resource::kPinned)));
-  for (const Resource resource :
-       {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams, Resource::kOperations}) {
-    sample.tables.push_back(ToMetrics(resource, ledger_.use(resource)));
-  }
-  sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
+void Server::SetAdmissionMetrics() const {
+  std::vector<int64_t> evictable;
+  for (int i = 0; i < devices_.size(); ++i) evictable.push_back(EvictableBytes(volumes_, i));
+  metrics_.admission.Set(ledger_, evictable);
+  metrics_.admission.SetPinnedKept(static_cast<int64_t>(pinned_.kept_bytes()));
+  metrics_.admission.SetTable("calls", monitor_.calls(), limits_.max_calls);
   const int64_t strangers = gate_.strangers();
-  sample.tables.push_back({"connections", gate_.connections() - strangers, limits_.max_connections});
-  sample.tables.push_back({"stranger_connections", strangers, StrangersOf(limits_.max_connections)});
-  if (options_.state_dir.empty()) return;
-  std::error_code error;
-  const std::filesystem::space_info disk = std::filesystem::space(options_.state_dir, error);
-  if (!error) sample.state_disk = {static_cast<int64_t>(disk.available), static_cast<int64_t>(disk.capacity)};
+  metrics_.admission.SetTable("connections", gate_.connections() - strangers, limits_.max_connections);
+  metrics_.admission.SetTable("stranger_connections", strangers, StrangersOf(limits_.max_connections));
 }
 
 void Server::Housekeep() {
@@ -561,7 +537,7 @@ void Server::Housekeep() {
   ExpireObjects(now);
   sessions_.Expire(now);
   operations_.Expire(now);
-  stream_watch_.Check(now, metrics_);
+  stream_watch_.Check(now, metrics_.monitor);
   if (shared_memory_ != nullptr) shared_memory_->Expire(now);
   audit_.Check(now);
   if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
@@ -594,10 +570,10 @@ void Server::ReportDevice(int index, const Watchdog::Finding& finding) {
     case WatchdogState::kWell:
       return Log(Severity::kInfo, "device_recovered", {{"device", device.name()}});
     case WatchdogState::kHung:
-      metrics_.CountDeviceError(DeviceError::kHung, index);
+      metrics_.device.CountError(DeviceError::kHung, index);
       return Log(Severity::kError, "device_hung", {{"device", device.name()}, {"waits_for", finding.hung}});
     case WatchdogState::kLost:
-      metrics_.CountDeviceError(DeviceError::kLost, index);
+      metrics_.device.CountError(DeviceError::kLost, index);
       return Log(Severity::kError, "device_lost", {{"device", device.name()}, {"cause", device.health().ToString()}});
   }
 }
@@ -640,7 +616,7 @@ void Server::Stop() {
   dicom_stopped.wait();  // a slow peer takes none of the time of sessions
   for (const auto& device : served_) device->Shutdown();
   durable_.Shutdown();
-  metrics_.set_sampler(nullptr);
+  scraped_ = {};
   audit_.Close();
   http_.reset();
   dicom_.reset();

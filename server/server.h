@@ -35,6 +35,7 @@
 #include "server/rpc/access_control.h"
 #include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/server_metrics.h"
 #include "server/services.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
@@ -98,12 +99,11 @@ class Server {
   bool AnyIsWell() const;
   bool serving() const { return serving_ && AnyIsWell(); }
   HttpPage HealthPage() const;
-  MetricsSample Sample() const;
-  DeviceSample SampleDevice(int index) const;
-  void SampleOperations(MetricsSample& sample) const;
-  void SampleVolumes(MetricsSample& sample) const;
-  void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
-  void SampleResources(MetricsSample& sample) const;
+  // Sets the metrics that mirror the state of the server, for a scrape.
+  void SetMetrics() const;
+  void SetDeviceMetrics(int index) const;
+  void SetStoreMetrics() const;
+  void SetAdmissionMetrics() const;
   void ExpireObjects(std::chrono::steady_clock::time_point now);
   void CheckDevice(int index);
   void ReportDevice(int index, const Watchdog::Finding& finding);
@@ -116,6 +116,8 @@ class Server {
   // Memory and streams outlive what was made of them: the order is the order of need.
   const ServedDevices served_;  // at least one
   const std::string device_name_;
+  // Whoever counts is younger.
+  ServerMetrics metrics_;
   Ledger ledger_;
   PinnedPool pinned_;
   DeviceSet devices_;
@@ -130,7 +132,6 @@ class Server {
   RequestTable multiply_requests_;
   OperationTable operations_;
   MessageLimits message_limits_;
-  Metrics metrics_;
   AccessControl access_;
   AuditTrail audit_;
   WorkerPool workers_;
@@ -148,6 +149,7 @@ class Server {
   std::unique_ptr<DicomNode> dicom_;  // null: there is none
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<PageServer> page_;  // null: there is none
+  Registry::Hook scraped_;            // from Serve to Stop
   bool stopped_ = false;
 
   std::mutex housekeep_mutex_;  // held during Housekeep

@@ -18,15 +18,21 @@ class PinnedPool;
 
 namespace intrawarp::server {
 
+class AdmissionMetrics;
+class DeviceMetrics;
 class DeviceProbe;
 class DeviceSet;
 class DurableObjects;
 class Ledger;
 class MessageLimits;
-class Metrics;
 class OperationTable;
+class RegistrationMetrics;
+class Registry;
 class RequestTable;
+class RpcMetrics;
 class SessionStore;
+class SparseMetrics;
+class StoreMetrics;
 class StreamWatch;
 class UploadStore;
 class Watchdog;
@@ -38,6 +44,18 @@ struct StoredTransform;
 struct StoredVolume;
 template <typename Stored>
 class ResidentStore;
+
+// The metrics that the rooms count with; each class is declared by its room, in ROOM_metrics.h.
+struct RoomMetrics {
+  // For rooms that declare theirs only when they serve.
+  Registry& registry;
+  const AdmissionMetrics& admission;  // server/job
+  const DeviceMetrics& device;
+  const RegistrationMetrics& registration;
+  const RpcMetrics& rpc;
+  const SparseMetrics& sparse;
+  const StoreMetrics& store;
+};
 
 struct ServerContext {
   DeviceSet& devices;
@@ -52,7 +70,7 @@ struct ServerContext {
   ResidentStore<StoredTransform>& transforms;
   UploadStore& uploads;
   SessionStore& sessions;
-  Metrics& metrics;
+  RoomMetrics metrics;
   StreamWatch& stream_watch;
   const ServerLimits& limits;
   const Seams& seams;

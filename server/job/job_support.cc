@@ -10,7 +10,7 @@
 #include "server/base/wire.h"
 #include "server/context/limits.h"
 #include "server/device/device_set.h"
-#include "server/monitor/metrics.h"
+#include "server/job/admission_metrics.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {
@@ -18,7 +18,7 @@ namespace {
 
 // `status`, counted when it says that there is no room.
 absl::Status Counted(ServerContext& context, const absl::Status& status) {
-  context.metrics.CountRejection(ReasonOf(status));
+  context.metrics.admission.CountRejection(ReasonOf(status));
   return status;
 }
 

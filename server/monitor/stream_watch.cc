@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "server/monitor/monitor_metrics.h"
+
 namespace intrawarp::server {
 
 void StreamWatch::Add(const std::shared_ptr<WatchedStream>& stream) {
@@ -16,7 +18,7 @@ void StreamWatch::Remove(const WatchedStream* stream) {
   streams_.erase(stream);
 }
 
-void StreamWatch::Check(Time now, Metrics& metrics) {
+void StreamWatch::Check(Time now, const MonitorMetrics& metrics) {
   // Let go of after the lock: the last reference to a stream may be one of these.
   std::vector<std::shared_ptr<WatchedStream>> streams;
   {

@@ -15,9 +15,12 @@
 #include <mutex>
 #include <optional>
 
-#include "server/monitor/metrics.h"
-
 namespace intrawarp::server {
+
+class MonitorMetrics;
+
+// Values of the label waits_for of streams_stalled: bytes that the client owes, bytes that it does not take.
+enum class Stall { kRead, kWrite };
 
 // What a stream waits for, and since when.
 struct ClientWait {
@@ -45,7 +48,7 @@ class StreamWatch {
   void Remove(const WatchedStream* stream);
 
   // Ends what has stalled, counts it, and remembers the longest wait of the rest.
-  void Check(Time now, Metrics& metrics);
+  void Check(Time now, const MonitorMetrics& metrics);
   // The longest wait as of the last check.
   std::chrono::nanoseconds longest_wait() const;
 

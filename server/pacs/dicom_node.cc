@@ -20,7 +20,6 @@
 #include "server/identity/tls_files.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/dicomweb_source.h"
 #include "server/pacs/dimse_source.h"
 
@@ -137,6 +136,7 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
   INTRAWARP_RETURN_IF_ERROR(node->OpenSpool(state_dir));
   INTRAWARP_RETURN_IF_ERROR(node->Serve());
   if (!remotes.empty()) INTRAWARP_RETURN_IF_ERROR(node->StartImporter(std::move(remotes)));
+  node->hook_ = context.metrics.registry.OnScrape([node = node.get()] { node->SetMetrics(); });
   return node;
 }
 
@@ -145,10 +145,12 @@ DicomNode::DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext
       peers_(std::move(peers)),
       context_(context),
       audit_(audit),
+      metrics_(context.metrics.registry),
       moves_(static_cast<uint16_t>(context.seams.random())),
       reading_(HostMemoryLimit() / kReadingShare, kReadingPatience) {}
 
 DicomNode::~DicomNode() {
+  hook_ = {};
   Stop(std::chrono::steady_clock::now());
   importer_.reset();
   maker_.reset();
@@ -245,8 +247,8 @@ void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
   Log(Severity::kWarning, "dicom_dropped", {{"instances", instances}});
 }
 
-std::string DicomNode::Scrape() const {
-  DicomSample sample;
+void DicomNode::SetMetrics() const {
+  PacsSample sample;
   if (scp_ != nullptr) sample.associations = scp_->associations();
   if (importer_ != nullptr) {
     sample.imports_running = importer_->running();
@@ -258,7 +260,7 @@ std::string DicomNode::Scrape() const {
   sample.spool_instances = spool_->instances();
   sample.made_instances = spool_->made_instances();
   sample.unmade_instances = spool_->unmade_instances();
-  return metrics_.Scrape(sample);
+  metrics_.Set(sample);
 }
 
 }  // namespace intrawarp::server

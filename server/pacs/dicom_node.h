@@ -16,10 +16,10 @@
 #include "absl/status/statusor.h"
 #include "io/dicom/dicom.h"
 #include "server/context/server_context.h"
-#include "server/pacs/dicom_metrics.h"
 #include "server/pacs/importer.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/node_options.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/reading_memory.h"
 #include "server/pacs/remotes.h"
@@ -44,7 +44,6 @@ class DicomNode {
   std::string address() const { return scp_ == nullptr ? "" : scp_->address(); }
   // Null without archives.
   Importer* importer() const { return importer_.get(); }
-  std::string Scrape() const;
 
   // Takes no more associations, gives those that are open until `end`, and ends the making of volumes. Images that have
   // become none stay in the spool for the next start, but for a temporary one. Idempotent.
@@ -57,13 +56,14 @@ class DicomNode {
   absl::Status StartImporter(std::vector<Remote> remotes);
   dimse::Patience patience() const { return {options_.timeout, options_.idle_timeout}; }
   io::DicomRoomFn reading();
+  void SetMetrics() const;
 
   const NodeOptions options_;
   const DicomPeers peers_;
   ServerContext& context_;
   AuditTrail& audit_;
   std::shared_ptr<const dimse::TlsContext> tls_;
-  DicomMetrics metrics_;
+  const PacsMetrics metrics_;
   RunningMoves moves_;
   ReadingMemory reading_;
   std::string temporary_folder_;  // empty: none
@@ -72,6 +72,7 @@ class DicomNode {
   std::unique_ptr<StorageScp> scp_;     // null: no port
   std::unique_ptr<Importer> importer_;  // null: no archives
   bool stopped_ = false;
+  Registry::Hook hook_;  // from the end of Start
 };
 
 // Whether a node could start with these options, without opening a port: INVALID_ARGUMENT and FAILED_PRECONDITION name

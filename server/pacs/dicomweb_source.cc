@@ -11,7 +11,6 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/file_meta.h"
 #include "server/context/limits.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
 
@@ -161,7 +160,8 @@ class IntakeSink final : public dicomweb::InstanceSink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DicomwebSource>> DicomwebSource::Create(dicomweb::HttpOptions http,
-                                                                       const DicomPeer& limits, DicomMetrics& metrics) {
+                                                                       const DicomPeer& limits,
+                                                                       const PacsMetrics& metrics) {
   INTRAWARP_RETURN_IF_ERROR(dicomweb::Archive::Create(http).status());
   return std::unique_ptr<DicomwebSource>(new DicomwebSource(std::move(http), limits, metrics));
 }

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/dicomweb/archive.h"
-#include "server/pacs/dicom_metrics.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/series_intake.h"
 #include "server/pacs/series_source.h"
@@ -29,14 +29,14 @@ class DicomwebSource final : public SeriesSource {
   // `limits.max_bytes` at most. Every search and retrieval is counted by `metrics`, which outlives the source.
   // INVALID_ARGUMENT as dicomweb::HttpClient::Create.
   static absl::StatusOr<std::unique_ptr<DicomwebSource>> Create(dicomweb::HttpOptions http, const DicomPeer& limits,
-                                                                DicomMetrics& metrics);
+                                                                const PacsMetrics& metrics);
 
   absl::Status Echo(const SourceCall& call) override;
   absl::StatusOr<SeriesMatches> Find(const SeriesQuery& query, const SourceCall& call) override;
   absl::Status Retrieve(SeriesIntake& intake) override;
 
  private:
-  DicomwebSource(dicomweb::HttpOptions http, const DicomPeer& limits, DicomMetrics& metrics)
+  DicomwebSource(dicomweb::HttpOptions http, const DicomPeer& limits, const PacsMetrics& metrics)
       : http_(std::move(http)), limits_(limits), metrics_(metrics) {}
   absl::StatusOr<std::unique_ptr<dicomweb::Archive>> Open(const SourceCall& call) const;
   absl::StatusOr<dicomweb::SeriesFound> Search(dicomweb::Archive& archive, const dicomweb::SeriesQuery& query) const;
@@ -47,7 +47,7 @@ class DicomwebSource final : public SeriesSource {
 
   const dicomweb::HttpOptions http_;
   const DicomPeer limits_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
 };
 
 }  // namespace intrawarp::server

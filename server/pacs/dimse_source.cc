@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/context/limits.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/dicom_text.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"

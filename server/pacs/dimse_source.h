@@ -23,7 +23,7 @@
 #include "server/dimse/association.h"
 #include "server/dimse/connection.h"
 #include "server/dimse/service_user.h"
-#include "server/pacs/dicom_metrics.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/remotes.h"
 #include "server/pacs/running_moves.h"
 #include "server/pacs/series_intake.h"
@@ -42,7 +42,7 @@ class DimseSource final : public SeriesSource {
   };
 
   // `newest`: the largest number of any association at the storage port. The references outlive the source.
-  DimseSource(Options options, RunningMoves& moves, DicomMetrics& metrics, std::function<int64_t()> newest)
+  DimseSource(Options options, RunningMoves& moves, const PacsMetrics& metrics, std::function<int64_t()> newest)
       : options_(std::move(options)), moves_(moves), metrics_(metrics), newest_(std::move(newest)) {}
 
   absl::Status Echo(const SourceCall& call) override;
@@ -73,7 +73,7 @@ class DimseSource final : public SeriesSource {
 
   const Options options_;
   RunningMoves& moves_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
   const std::function<int64_t()> newest_;
   std::mutex mutex_;
   std::condition_variable turn_;

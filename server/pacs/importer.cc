@@ -9,7 +9,6 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "server/monitor/log.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
 
@@ -56,7 +55,7 @@ absl::Status IdentityRefused(absl::string_view why) {
   return WithReason(absl::FailedPreconditionError(why), v1::ARCHIVE_IDENTITY_REFUSED);
 }
 
-Importer::Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, DicomMetrics& metrics,
+Importer::Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, const PacsMetrics& metrics,
                    AuditTrail& audit, io::DicomRoomFn reading)
     : archives_(std::move(archives)),
       spool_(spool),

@@ -29,8 +29,8 @@
 #include "io/dicom/dicom.h"
 #include "server/base/worker_pool.h"
 #include "server/operation/operation_table.h"
-#include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/remotes.h"
 #include "server/pacs/series_intake.h"
 #include "server/pacs/series_source.h"
@@ -55,7 +55,7 @@ struct SeriesImport {
 class Importer {
  public:
   // `reading`: memory to read an instance. The references outlive it.
-  Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, DicomMetrics& metrics,
+  Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, const PacsMetrics& metrics,
            AuditTrail& audit, io::DicomRoomFn reading);
   // Calls Stop.
   ~Importer();
@@ -99,7 +99,7 @@ class Importer {
   const std::vector<Archive> archives_;
   InstanceSpool& spool_;
   VolumeMaker& maker_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
   AuditTrail& audit_;
   const io::DicomRoomFn reading_;
   std::atomic<bool> stopping_{false};

@@ -7,7 +7,6 @@
 #include "engine/base/status_macros.h"
 #include "server/context/limits.h"
 #include "server/dimse/pdu.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/instance_file.h"
 
 namespace intrawarp::server {
@@ -21,7 +20,7 @@ InstanceOutcome OutcomeOf(const absl::Status& kept) {
 
 }  // namespace
 
-SeriesIntake::SeriesIntake(InstanceSpool& spool, DicomMetrics& metrics, const DicomPeer& limits, SeriesName name,
+SeriesIntake::SeriesIntake(InstanceSpool& spool, const PacsMetrics& metrics, const DicomPeer& limits, SeriesName name,
                            io::DicomRoomFn reading)
     : spool_(spool),
       metrics_(metrics),
@@ -30,7 +29,7 @@ SeriesIntake::SeriesIntake(InstanceSpool& spool, DicomMetrics& metrics, const Di
       hash_(io::SeriesHash(name_.series)),
       reading_(std::move(reading)) {}
 
-absl::StatusOr<std::shared_ptr<SeriesIntake>> SeriesIntake::Open(InstanceSpool& spool, DicomMetrics& metrics,
+absl::StatusOr<std::shared_ptr<SeriesIntake>> SeriesIntake::Open(InstanceSpool& spool, const PacsMetrics& metrics,
                                                                  const DicomPeer& limits, SeriesName name,
                                                                  io::DicomRoomFn reading) {
   std::shared_ptr<SeriesIntake> intake(new SeriesIntake(spool, metrics, limits, std::move(name), std::move(reading)));

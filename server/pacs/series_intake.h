@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "io/dicom/dicom.h"
-#include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/series_source.h"
 
@@ -36,7 +36,7 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
   // `limits` says what the series may take of the spool, and its name stands for the archive in logs. `reading`: memory
   // to read an instance; empty: there is enough. The references outlive the intake. RESOURCE_EXHAUSTED, UNAVAILABLE as
   // of InstanceSpool.
-  static absl::StatusOr<std::shared_ptr<SeriesIntake>> Open(InstanceSpool& spool, DicomMetrics& metrics,
+  static absl::StatusOr<std::shared_ptr<SeriesIntake>> Open(InstanceSpool& spool, const PacsMetrics& metrics,
                                                             const DicomPeer& limits, SeriesName name,
                                                             io::DicomRoomFn reading = {});
 
@@ -70,13 +70,13 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
   std::unique_ptr<GatheredSeries> Take();
 
  private:
-  SeriesIntake(InstanceSpool& spool, DicomMetrics& metrics, const DicomPeer& limits, SeriesName name,
+  SeriesIntake(InstanceSpool& spool, const PacsMetrics& metrics, const DicomPeer& limits, SeriesName name,
                io::DicomRoomFn reading);
   absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file);
   void Report() const;
 
   InstanceSpool& spool_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
   const DicomPeer& limits_;
   const SeriesName name_;
   const std::string hash_;

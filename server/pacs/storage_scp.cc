@@ -20,7 +20,6 @@
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "server/monitor/log.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/instance_file.h"
 #include "server/pacs/put_volume.h"
 
@@ -134,7 +133,7 @@ absl::Span<const char* const> StorageSopClasses() { return kSopClasses; }
 absl::Span<const char* const> StorageTransferSyntaxes() { return kTransferSyntaxes; }
 
 absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          DicomMetrics& metrics, StoreTally& tally) {
+                          const PacsMetrics& metrics, StoreTally& tally) {
   const Command& command = request.command;
   const dimse::Context& context = association.contexts().at(request.context);
   const std::string uid = command.elements.Text(dimse::kAffectedSopInstance);
@@ -181,7 +180,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
 
 absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, const DicomPeers& peers,
                                                               InstanceSpool& spool, RunningMoves& moves,
-                                                              DicomMetrics& metrics, AuditTrail& audit) {
+                                                              const PacsMetrics& metrics, AuditTrail& audit) {
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options.listen));
   std::unique_ptr<StorageScp> scp(
       new StorageScp(std::move(options), std::move(listener), peers, spool, moves, metrics, audit));
@@ -190,7 +189,7 @@ absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, c
 }
 
 StorageScp::StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
-                       RunningMoves& moves, DicomMetrics& metrics, AuditTrail& audit)
+                       RunningMoves& moves, const PacsMetrics& metrics, AuditTrail& audit)
     : options_(std::move(options)),
       listener_(std::move(listener)),
       peers_(peers),

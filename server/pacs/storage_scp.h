@@ -33,8 +33,8 @@
 #include "server/base/tcp_listener.h"
 #include "server/dimse/association.h"
 #include "server/job/job_support.h"
-#include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/running_moves.h"
 #include "server/trail/audit_trail.h"
@@ -79,7 +79,7 @@ class StoreTarget {
 // that was refused is not an error, and is counted. Its own series lacks it, as far as what came tells the series;
 // pictures in colour and data sets without an image are not slices of any.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          DicomMetrics& metrics, StoreTally& tally);
+                          const PacsMetrics& metrics, StoreTally& tally);
 
 class StorageScp {
  public:
@@ -99,7 +99,7 @@ class StorageScp {
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<StorageScp>> Start(Options options, const DicomPeers& peers,
                                                            InstanceSpool& spool, RunningMoves& moves,
-                                                           DicomMetrics& metrics, AuditTrail& audit);
+                                                           const PacsMetrics& metrics, AuditTrail& audit);
   // Does the same as Stop.
   ~StorageScp();
 
@@ -122,7 +122,7 @@ class StorageScp {
   };
 
   StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool, RunningMoves& moves,
-             DicomMetrics& metrics, AuditTrail& audit);
+             const PacsMetrics& metrics, AuditTrail& audit);
   void Listen();
   void Take(Fd fd);
   bool MakeRoom(const std::string& address);
@@ -142,7 +142,7 @@ class StorageScp {
   const DicomPeers& peers_;
   InstanceSpool& spool_;
   RunningMoves& moves_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
   AuditTrail& audit_;
   const WakeEvent wake_;
   std::atomic<bool> stopping_{false};

@@ -11,7 +11,6 @@
 #include "engine/base/status_macros.h"
 #include "server/context/limits.h"
 #include "server/monitor/log.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/storage_scp.h"
 #include "server/status/errors.h"
 #include "wire/convert.h"
@@ -55,7 +54,7 @@ DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& st
 
 }  // namespace
 
-VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit,
+VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, const PacsMetrics& metrics, AuditTrail& audit,
                          OwnerFn owner, io::DicomRoomFn reading)
     : context_(context),
       spool_(spool),

@@ -37,8 +37,8 @@
 #include "absl/status/statusor.h"
 #include "io/dicom/dicom.h"
 #include "server/context/server_context.h"
-#include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
+#include "server/pacs/pacs_metrics.h"
 #include "server/pacs/put_volume.h"
 #include "server/trail/audit_trail.h"
 
@@ -70,8 +70,8 @@ class VolumeMaker {
   using OwnerFn = std::function<std::optional<std::string>(const SeriesKey&)>;
 
   // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it.
-  VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit, OwnerFn owner,
-              io::DicomRoomFn reading = {});
+  VolumeMaker(ServerContext& context, InstanceSpool& spool, const PacsMetrics& metrics, AuditTrail& audit,
+              OwnerFn owner, io::DicomRoomFn reading = {});
   // Does the same as Stop.
   ~VolumeMaker() { Stop(); }
 
@@ -119,7 +119,7 @@ class VolumeMaker {
 
   ServerContext& context_;
   InstanceSpool& spool_;
-  DicomMetrics& metrics_;
+  const PacsMetrics& metrics_;
   AuditTrail& audit_;
   const OwnerFn owner_;
   const io::DicomRoomFn reading_;

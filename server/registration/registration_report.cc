@@ -300,7 +300,7 @@ FrameOutcome OutcomeOf(const absl::Status& status) {
   }
 }
 
-void CountStop(StopReason reason, Metrics& metrics) {
+void CountStop(StopReason reason, const RegistrationMetrics& metrics) {
   switch (reason) {
     case StopReason::kConverged:
       return;

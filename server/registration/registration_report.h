@@ -13,8 +13,8 @@
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/context/server_context.h"
-#include "server/monitor/metrics.h"
 #include "server/registration/registration_job.h"
+#include "server/registration/registration_metrics.h"
 #include "server/registration/registration_options.h"
 #include "server/store/durable_objects.h"
 #include "server/store/transform_store.h"
@@ -47,7 +47,7 @@ v1::Progress ProgressToProto(const Progress& progress);
 // Thread-compatible.
 class FrameRecord {
  public:
-  FrameRecord(Metrics& metrics, WorkClass work) : metrics_(metrics), work_(work) {}
+  FrameRecord(const RegistrationMetrics& metrics, WorkClass work) : metrics_(metrics), work_(work) {}
   FrameRecord(const FrameRecord&) = delete;
   ~FrameRecord();
   // `status` is not OK. Of several calls the first counts.
@@ -58,7 +58,7 @@ class FrameRecord {
   void Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency, bool late = false);
 
  private:
-  Metrics& metrics_;
+  const RegistrationMetrics& metrics_;
   const WorkClass work_;
   bool recorded_ = false;
 };

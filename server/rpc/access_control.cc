@@ -74,9 +74,15 @@ absl::Status Refusal(CallLimits::Limit limit, int64_t capacity) {
 
 }  // namespace
 
-AccessControl::AccessControl(const AccessFiles& files, const CallLimitOptions& limits, Metrics& metrics,
-                             const Seams& seams)
-    : files_(files), metrics_(metrics), seams_(seams), tls_(files), identities_(files), limits_(limits) {}
+AccessControl::AccessControl(const AccessFiles& files, const CallLimitOptions& limits, const RpcMetrics& metrics,
+                             const AdmissionMetrics& admission, const Seams& seams)
+    : files_(files),
+      metrics_(metrics),
+      admission_(admission),
+      seams_(seams),
+      tls_(files),
+      identities_(files),
+      limits_(limits) {}
 
 AccessControl::~AccessControl() { Stop(); }
 
@@ -199,7 +205,7 @@ absl::Status AccessControl::TakePlace(const std::string& caller, const grpc::Ser
                                       CallLimits::Place& place) {
   const CallLimits::Limit limit = limits_.Enter(call.peer(), caller, seams_.steady_now(), place);
   const absl::Status status = Refusal(limit, limits_.capacity(limit));
-  if (!status.ok()) metrics_.CountRejection(ReasonOf(status));
+  if (!status.ok()) admission_.CountRejection(ReasonOf(status));
   return status;
 }
 

@@ -27,15 +27,17 @@
 #include "server/identity/exposure.h"
 #include "server/identity/identity_source.h"
 #include "server/identity/tls_files.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
-#include "server/monitor/metrics.h"
+#include "server/rpc/rpc_metrics.h"
 
 namespace intrawarp::server {
 
 class AccessControl {
  public:
-  // `metrics` and `seams` outlive it.
-  AccessControl(const AccessFiles& files, const CallLimitOptions& limits, Metrics& metrics, const Seams& seams);
+  // The metrics and `seams` outlive it.
+  AccessControl(const AccessFiles& files, const CallLimitOptions& limits, const RpcMetrics& metrics,
+                const AdmissionMetrics& admission, const Seams& seams);
   // As Stop.
   ~AccessControl();
 
@@ -77,7 +79,8 @@ class AccessControl {
   std::shared_ptr<grpc::ServerCredentials> MakeCredentials() const;
 
   const AccessFiles files_;
-  Metrics& metrics_;
+  const RpcMetrics& metrics_;
+  const AdmissionMetrics& admission_;
   const Seams& seams_;
   TlsFiles tls_;
   IdentitySource identities_;

@@ -3,10 +3,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <prometheus/counter.h>
-#include <prometheus/family.h>
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -14,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -108,19 +103,6 @@ void Ask(const Fd& epoll, int fd, bool wanted) {
 
 }  // namespace
 
-struct ConnectionGate::Counters {
-  prometheus::Registry registry;
-  prometheus::Family<prometheus::Counter>& closed =
-      prometheus::BuildCounter()
-          .Name("intrawarp_connections_closed_total")
-          .Help("Connections to the gRPC port that the server closed, by reason.")
-          .Register(registry);
-  // In the order of ConnectionEnd.
-  const std::array<prometheus::Counter*, 4> by_reason = {
-      &closed.Add({{"reason", "gave_way"}}), &closed.Add({{"reason", "not_identified"}}),
-      &closed.Add({{"reason", "unaccounted"}}), &closed.Add({{"reason", "refused_calls"}})};
-};
-
 // All but `accounting` under the gate's mutex.
 class ConnectionGate::Connection {
  public:
@@ -189,10 +171,10 @@ void ConnectionGate::Call::Arrived() {
   connection_->allowance -= std::exchange(allowance_, 0);
 }
 
-ConnectionGate::ConnectionGate(const GateLimits& limits, Metrics& metrics)
+ConnectionGate::ConnectionGate(const GateLimits& limits, const RpcMetrics& metrics, const AdmissionMetrics& admission)
     : limits_(limits),
       metrics_(metrics),
-      counters_(std::make_unique<Counters>()),
+      admission_(admission),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       next_id_(kFirstId) {}
 
@@ -235,12 +217,6 @@ ConnectionGate::ConnectionPtr ConnectionGate::Find(absl::string_view peer) const
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = by_peer_.find({address->host, address->port});
   return it == by_peer_.end() ? nullptr : open_.at(it->second);
-}
-
-std::string ConnectionGate::Scrape() const {
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, counters_->registry.Collect());
-  return out.str();
 }
 
 bool ConnectionGate::IsKnown(const ConnectionPtr& connection) const {
@@ -441,7 +417,7 @@ bool ConnectionGate::MakeKnown(const ConnectionPtr& connection) {
   if (connection->is_closed) return false;
   if (known_ >= limits_.known) {
     const ConnectionPtr spare = SpareKnown(connection->network);
-    metrics_.CountRefusedConnection();
+    admission_.CountRefusedConnection();
     Close(spare == nullptr ? connection : spare, ConnectionEnd::kGaveWay);
     if (spare == nullptr) return false;
   }
@@ -632,7 +608,7 @@ void ConnectionGate::Close(const ConnectionPtr& connection, ConnectionEnd why) {
   if (connection->is_closed) return;
   if (connection->is_open()) {
     // Whoever sees the end can read of it.
-    counters_->by_reason[static_cast<size_t>(why)]->Increment();
+    metrics_.CountClosed(why);
     // Before gRPC may close the descriptor: behind a bound neither side would learn of the end.
     Release(*connection);
     if (why == ConnectionEnd::kUnaccounted) ResetWhenClosed(connection->fd);

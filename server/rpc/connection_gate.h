@@ -40,8 +40,9 @@
 #include "server/base/fair_places.h"
 #include "server/base/peer_address.h"
 #include "server/base/tcp_listener.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
-#include "server/monitor/metrics.h"
+#include "server/rpc/rpc_metrics.h"
 
 namespace intrawarp::server {
 
@@ -60,10 +61,6 @@ struct GateLimits {
   // The largest message.
   int64_t message_bytes = 2 << 20;
 };
-
-// Why a connection was closed: it gave way to another one; nobody made a call on it in time; bytes came that belong to
-// no call or message; its calls were refused too often.
-enum class ConnectionEnd { kGaveWay, kNotIdentified, kUnaccounted, kRefusedCalls };
 
 class ConnectionGate {
  public:
@@ -94,8 +91,8 @@ class ConnectionGate {
     int64_t allowance_ = 0;
   };
 
-  // Known callers' connections beyond the limit are counted in `metrics`, too.
-  ConnectionGate(const GateLimits& limits, Metrics& metrics);
+  // Counts what it closes, and known callers' connections beyond the limit. The metrics outlive it.
+  ConnectionGate(const GateLimits& limits, const RpcMetrics& metrics, const AdmissionMetrics& admission);
   // Does the same as Stop.
   ~ConnectionGate();
 
@@ -109,9 +106,6 @@ class ConnectionGate {
   // Open just now, of known callers and of strangers.
   int64_t connections() const;
   int64_t strangers() const;
-
-  // The connections that the gate closed, in the text format of Metrics::Scrape.
-  std::string Scrape() const;
 
   // The connection of a call, by gRPC's name of its peer; null when the gate does not know it.
   ConnectionPtr Find(absl::string_view peer) const;
@@ -169,11 +163,9 @@ class ConnectionGate {
   void Forget(const ConnectionPtr& connection);
   void Close(const ConnectionPtr& connection, ConnectionEnd why);
 
-  struct Counters;
-
   const GateLimits limits_;
-  Metrics& metrics_;
-  const std::unique_ptr<Counters> counters_;
+  const RpcMetrics& metrics_;
+  const AdmissionMetrics& admission_;
   std::optional<TcpListener> listener_;  // from Start to Stop
   Acceptor acceptor_;
   const WakeEvent stop_;

@@ -101,7 +101,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
         context_(*info->server_context()),
         connection_(monitor.gate_.Find(context_.peer())),
         logged_{RuleOf(method_) == nullptr ? "other" : absl::string_view(method_), "", false} {
-    monitor_.metrics_.RpcStarted(method_);
+    monitor_.metrics_.Started(method_);
     if (!own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     ++monitor_.own_calls_;
@@ -132,7 +132,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
       ConnectionGate::Account(connection_, kMessageBytes);
       const grpc::ByteBuffer* message = methods->GetSerializedSendMessage();
-      if (message != nullptr) monitor_.metrics_.RpcSent(method_, static_cast<int64_t>(message->Length()));
+      if (message != nullptr) monitor_.metrics_.Sent(method_, static_cast<int64_t>(message->Length()));
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) return End(*methods);
     if (BeginsToSend(*methods)) return RecordBegin(*methods);
@@ -204,7 +204,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     int64_t& calls = only_asks_ ? monitor_.asking_calls_ : monitor_.calls_;
     counted_ = &calls;
     if (++calls <= monitor_.max_calls_) return absl::OkStatus();
-    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+    monitor_.admission_.CountRejection(v1::TOO_MANY_STREAMS);
     return WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
                       InUse(monitor_.max_calls_, monitor_.max_calls_));
   }
@@ -225,7 +225,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     }
     if (gives_way == nullptr) return;
     // The end of a call may come on this thread, and takes the mutex.
-    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+    monitor_.admission_.CountRejection(v1::TOO_MANY_STREAMS);
     grpc_call_cancel_with_status(gives_way, GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
     grpc_call_unref(gives_way);
   }
@@ -321,12 +321,12 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
   void Received(void* message) {
     if (message == nullptr) return call_.Arrived();
-    monitor_.metrics_.RpcMessageReceived(method_);
+    monitor_.metrics_.MessageReceived(method_);
     const int64_t bytes = BytesOf(message);
     // Frames and records are a small part of what they hold.
     ConnectionGate::Account(connection_, bytes + bytes / 128 + kMessageBytes);
     if (brings_ == ConnectionGate::Brings::kOneMessage) call_.Arrived();
-    if (unary_ && own_) monitor_.metrics_.RpcReceivedBytes(method_, bytes);
+    if (unary_ && own_) monitor_.metrics_.BytesReceived(method_, bytes);
   }
   // The unary methods of intrawarp.v1 are typed, so that the message is a protobuf one; its others are raw. The
   // messages of gRPC's own services are small.
@@ -338,7 +338,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   void Handled(const grpc::Status& status) {
     handled_ = true;
     const auto elapsed = std::chrono::steady_clock::now() - begin_;
-    monitor_.metrics_.RpcHandled(method_, status.error_code(), elapsed);
+    monitor_.metrics_.Handled(method_, status.error_code(), elapsed);
     LogCallEnd(logged_, status, elapsed);
   }
 

@@ -15,7 +15,7 @@
 //
 // A call that has an audit record (IsAudited) ends once its record is synced.
 //
-// Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
+// Bytes received are counted here for unary methods; raw streaming methods count their own (RpcMetrics::BytesReceived).
 //
 // Thread safety: safe for concurrent use. Outlives the gRPC server whose calls it sees.
 #ifndef INTRAWARP_SERVER_RPC_RPC_MONITOR_H_
@@ -36,9 +36,10 @@
 #include <vector>
 
 #include "server/base/fair_places.h"
-#include "server/monitor/metrics.h"
+#include "server/job/admission_metrics.h"
 #include "server/rpc/access_control.h"
 #include "server/rpc/connection_gate.h"
+#include "server/rpc/rpc_metrics.h"
 #include "server/trail/audit_trail.h"
 
 namespace intrawarp::server {
@@ -49,9 +50,10 @@ std::vector<RpcMethod> AllMethods();
 class RpcMonitor {
  public:
   // At most `max_calls` under way, as many again that only ask, and `stranger_calls` of strangers.
-  RpcMonitor(Metrics& metrics, AccessControl& access, AuditTrail& audit, ConnectionGate& gate, int64_t max_calls,
-             int64_t stranger_calls)
+  RpcMonitor(const RpcMetrics& metrics, const AdmissionMetrics& admission, AccessControl& access, AuditTrail& audit,
+             ConnectionGate& gate, int64_t max_calls, int64_t stranger_calls)
       : metrics_(metrics),
+        admission_(admission),
         access_(access),
         audit_(audit),
         gate_(gate),
@@ -73,7 +75,8 @@ class RpcMonitor {
   class Interceptor;
   class Factory;
 
-  Metrics& metrics_;
+  const RpcMetrics& metrics_;
+  const AdmissionMetrics& admission_;
   AccessControl& access_;
   AuditTrail& audit_;
   ConnectionGate& gate_;

@@ -19,6 +19,8 @@
 #include "server/bulk/bulk_stream.h"
 #include "server/bulk/device_bytes.h"
 #include "server/bulk/object_content.h"
+#include "server/device/device_metrics.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/rpc/chunk_codec.h"
@@ -26,6 +28,7 @@
 #include "server/service/work_call.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_request.h"
+#include "server/sparse/sparse_metrics.h"
 #include "server/store/durable_objects.h"
 #include "server/store/find_object.h"
 #include "server/store/request_table.h"
@@ -53,7 +56,7 @@ ProductOutcome OutcomeOf(const absl::Status& status) {
 // Records one product in the metrics, exactly once: what nobody recorded when it is destroyed was cancelled.
 class ProductRecord {
  public:
-  explicit ProductRecord(Metrics& metrics) : metrics_(metrics) {}
+  explicit ProductRecord(const SparseMetrics& metrics) : metrics_(metrics) {}
   ProductRecord(const ProductRecord&) = delete;
   ~ProductRecord() { Failed(absl::CancelledError("")); }
   void Failed(const absl::Status& status) {
@@ -66,7 +69,7 @@ class ProductRecord {
   }
 
  private:
-  Metrics& metrics_;
+  const SparseMetrics& metrics_;
   bool recorded_ = false;
 };
 
@@ -99,7 +102,7 @@ constexpr WorkKind kProduct{OperationKind::kMultiply, JobClass::kBatch, LogRoom:
 class MultiplyCall final : public WorkCall {
  public:
   MultiplyCall(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : WorkCall(kProduct, context.multiply_requests, context, rpc), record_(context.metrics) {}
+      : WorkCall(kProduct, context.multiply_requests, context, rpc), record_(context.metrics.sparse) {}
 
  private:
   absl::StatusOr<WorkRequest> Parse(const grpc::ByteBuffer& bytes) override;
@@ -316,12 +319,12 @@ absl::Status MultiplyCall::Reserve(int64_t bytes) {
   absl::StatusOr<Grant> reserved =
       context().ledger.Admit({{.resident_bytes = bytes}, JobClass::kBatch, device().index, caller().name});
   if (ReasonOf(reserved.status()) == v1::OWNER_QUOTA) {
-    context().metrics.CountRejection(v1::OWNER_QUOTA);
+    context().metrics.admission.CountRejection(v1::OWNER_QUOTA);
     return reserved.status();
   }
   if (!reserved.ok()) {
     const absl::Status status = NoMemory(bytes, std::string(reserved.status().message()));
-    context().metrics.CountRejection(ReasonOf(status));
+    context().metrics.admission.CountRejection(ReasonOf(status));
     return status;
   }
   reservation = *std::move(reserved);
@@ -332,7 +335,7 @@ absl::Status MultiplyCall::Reserve(int64_t bytes) {
 absl::Status MultiplyCall::OnDevice(const absl::Status& status) {
   if (absl::IsCancelled(status)) return stream().control().CancelStatus();
   if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
-  context().metrics.CountDeviceError(DeviceError::kOutOfMemory, device().index);
+  context().metrics.device.CountError(DeviceError::kOutOfMemory, device().index);
   return NoMemory(EstimatedBytes(estimate_), std::string(status.message()));
 }
 

@@ -17,6 +17,7 @@
 #include "server/rpc/chunk_codec.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/response_queue.h"
+#include "server/rpc/rpc_metrics.h"
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
@@ -122,7 +123,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   // These let go of the lock while they copy, and while a segment is made.
   absl::Status Receive(const Arrived& arrived, std::unique_lock<std::mutex>& lock) {
-    context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(arrived.message.Length()));
+    context_.metrics.rpc.BytesReceived(kMethod, static_cast<int64_t>(arrived.message.Length()));
     INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::NavigateRequest> request,
                                ReceiveRequest<v1::NavigateRequest>(arrived.message));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());

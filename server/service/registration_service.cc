@@ -66,7 +66,7 @@ class RegisterCall final : public WorkCall {
  public:
   RegisterCall(ServerContext& context, const grpc::CallbackServerContext& rpc)
       : WorkCall(kRegistration, context.register_requests, context, rpc),
-        record_(context.metrics, WorkClass::kRegister) {}
+        record_(context.metrics.registration, WorkClass::kRegister) {}
 
  private:
   absl::StatusOr<WorkRequest> Parse(const grpc::ByteBuffer& bytes) override;

@@ -15,12 +15,15 @@
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/context/limits.h"
+#include "server/device/device_metrics.h"
 #include "server/device/device_set.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
 #include "server/restore/upload_header.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/chunk_codec.h"
+#include "server/rpc/rpc_metrics.h"
 #include "server/store/durable_objects.h"
 #include "server/trail/audit_trail.h"
 
@@ -131,7 +134,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
 
   absl::Status Receive(const grpc::ByteBuffer& message) {
-    context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(message.Length()));
+    context_.metrics.rpc.BytesReceived(kMethod, static_cast<int64_t>(message.Length()));
     INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::UploadRequest> request,
                                ReceiveRequest<v1::UploadRequest>(message));
     if (kind_ == nullptr) {
@@ -285,7 +288,9 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     const absl::Status status = MakeFrom(ctx, std::move(pair));
     context_.uploads.slabs().Retry();
     // Only the device's memory can run out here: the resident share was reserved before.
-    if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory, device_->index);
+    if (absl::IsResourceExhausted(status)) {
+      context_.metrics.device.CountError(DeviceError::kOutOfMemory, device_->index);
+    }
     if (!status.ok()) return Fail(status);
     context_.durable.Run([self = shared_from_this()] { self->StoreObject(); });
   }
@@ -328,7 +333,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   // By whoever is busy, or before the job that was refused.
   void Fail(const absl::Status& status) {
     if (writer_ && DropsUpload(status)) writer_.Drop();
-    context_.metrics.CountRejection(ReasonOf(status));
+    context_.metrics.admission.CountRejection(ReasonOf(status));
     std::lock_guard<std::mutex> lock(mutex_);
     FinishOnce(status);
     EndBusy();

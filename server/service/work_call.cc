@@ -7,8 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "engine/base/status_macros.h"
 #include "server/base/names.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
-#include "server/monitor/metrics.h"
 #include "server/operation/operation_messages.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/grpc_status.h"
@@ -108,7 +108,7 @@ absl::Status WorkCall::BeginDetached() {
 absl::Status WorkCall::BeginOperation() {
   absl::StatusOr<OperationTable::Begun> begun = context_.operations.Begin(kind_.operation, key_);
   if (!begun.ok()) {
-    context_.metrics.CountRejection(ReasonOf(begun.status()));
+    context_.metrics.admission.CountRejection(ReasonOf(begun.status()));
     return begun.status();
   }
   if (begun->work == nullptr) {

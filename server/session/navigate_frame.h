@@ -32,7 +32,8 @@ struct NavigateFrame {
   using Time = std::chrono::steady_clock::time_point;
 
   // `begin`: its header was received, by seams.steady_now, as all times here.
-  NavigateFrame(ServerContext& context, Time begin) : begin(begin), record(context.metrics, WorkClass::kFrame) {}
+  NavigateFrame(ServerContext& context, Time begin)
+      : begin(begin), record(context.metrics.registration, WorkClass::kFrame) {}
 
   // It has no answer yet, but holds no memory any more and will not run.
   bool is_light = false;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/bulk_stream.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
 #include "server/registration/registration_report.h"
 #include "server/session/session_store.h"
@@ -328,7 +329,7 @@ absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t by
   if (room_ == nullptr) return grant.status();
   kept_->MakeRoom(bytes, *room_);
   if (std::optional<Grant> own = room_->Lend(amounts)) return std::make_shared<Grant>(*std::move(own));
-  context_.metrics.CountRejection(ReasonOf(grant.status()));
+  context_.metrics.admission.CountRejection(ReasonOf(grant.status()));
   return grant.status();
 }
 

@@ -12,6 +12,7 @@
 #include "server/context/limits.h"
 #include "server/context/server_context.h"
 #include "server/device/device_set.h"
+#include "server/job/admission_metrics.h"
 #include "server/placement/placement.h"
 #include "server/placement/replication.h"
 #include "server/session/navigate_frame.h"
@@ -90,7 +91,7 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::Insert(DeviceContext& device
   if (sessions_.contains(key)) return AlreadyExists(SessionName(id));
   const int max = device.limits.max_sessions;
   if (static_cast<int>(sessions_.size()) >= max) {
-    device.metrics.CountRejection(v1::TOO_MANY_SESSIONS);
+    device.metrics.admission.CountRejection(v1::TOO_MANY_SESSIONS);
     return WithReason(absl::ResourceExhaustedError(absl::StrCat(max, " sessions are open, which is the limit")),
                       v1::TOO_MANY_SESSIONS, InUse(max, max));
   }

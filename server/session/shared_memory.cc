@@ -2,11 +2,6 @@
 #include "server/session/shared_memory.h"
 
 #include <poll.h>
-#include <prometheus/counter.h>
-#include <prometheus/family.h>
-#include <prometheus/gauge.h>
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,14 +14,12 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/base/seams.h"
 #include "server/job/job_support.h"
-#include "server/monitor/metrics.h"
 
 namespace intrawarp::server {
 namespace {
@@ -96,69 +89,6 @@ std::string RandomBytes(const Seams& seams, size_t bytes) {
 
 }  // namespace
 
-struct SharedMemoryMetrics::Impl {
-  prometheus::Registry registry;
-
-  prometheus::Family<prometheus::Counter>& Counters(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-  }
-  prometheus::Gauge* NewGauge(const char* name, const char* help) {
-    return &prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
-  }
-
-  prometheus::Family<prometheus::Counter>& fetches =
-      Counters("intrawarp_shared_memory_fetches_total", "Segments that clients asked for at the socket, by outcome.");
-  const std::array<prometheus::Counter*, 3> fetched = {&fetches.Add({{"outcome", "given"}}),
-                                                       &fetches.Add({{"outcome", "unknown_token"}}),
-                                                       &fetches.Add({{"outcome", "user_refused"}})};
-  prometheus::Family<prometheus::Counter>& transfers =
-      Counters("intrawarp_shared_memory_transfers_total", "Frames and fields that went through shared memory.");
-  prometheus::Counter* const frames = &transfers.Add({{"what", "frame"}});
-  prometheus::Counter* const fields = &transfers.Add({{"what", "field"}});
-  prometheus::Family<prometheus::Counter>& bytes =
-      Counters("intrawarp_shared_memory_transferred_bytes_total", "Their bytes.");
-  prometheus::Counter* const frame_bytes = &bytes.Add({{"what", "frame"}});
-  prometheus::Counter* const field_bytes = &bytes.Add({{"what", "field"}});
-  prometheus::Counter* const in_chunks =
-      &Counters("intrawarp_shared_memory_fields_in_chunks_total",
-                "Fields of streams with field slots that went in chunks, for want of a slot.")
-           .Add({});
-  prometheus::Gauge* const segments =
-      NewGauge("intrawarp_shared_memory_segments", "Segments that are shared with clients.");
-  prometheus::Gauge* const segment_bytes =
-      NewGauge("intrawarp_shared_memory_segment_bytes", "Bytes of these segments, a part of the pinned memory in use.");
-  prometheus::Gauge* const slots = NewGauge("intrawarp_shared_memory_field_slots", "Field slots of these segments.");
-  prometheus::Gauge* const slots_used = NewGauge("intrawarp_shared_memory_field_slots_used",
-                                                 "Field slots that are written, or that a client has not let go of.");
-};
-
-SharedMemoryMetrics::SharedMemoryMetrics() : impl_(std::make_unique<Impl>()) {}
-SharedMemoryMetrics::~SharedMemoryMetrics() = default;
-
-void SharedMemoryMetrics::CountFetch(Fetch outcome) { impl_->fetched[static_cast<size_t>(outcome)]->Increment(); }
-
-void SharedMemoryMetrics::CountFrame(int64_t bytes) {
-  impl_->frames->Increment();
-  impl_->frame_bytes->Increment(static_cast<double>(bytes));
-}
-
-void SharedMemoryMetrics::CountField(int64_t bytes) {
-  impl_->fields->Increment();
-  impl_->field_bytes->Increment(static_cast<double>(bytes));
-}
-
-void SharedMemoryMetrics::CountFieldInChunks() { impl_->in_chunks->Increment(); }
-
-std::string SharedMemoryMetrics::Scrape(int64_t segments, const SharedSegment::Use& use) const {
-  impl_->segments->Set(static_cast<double>(segments));
-  impl_->segment_bytes->Set(static_cast<double>(use.bytes));
-  impl_->slots->Set(static_cast<double>(use.field_slots));
-  impl_->slots_used->Set(static_cast<double>(use.field_slots_in_use));
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
-  return out.str();
-}
-
 absl::Status CheckSharedMemoryOptions(const SharedMemoryOptions& options) {
   if (options.socket.empty()) {
     return options.users.empty() ? absl::OkStatus()
@@ -174,13 +104,20 @@ absl::Status CheckSharedMemoryOptions(const SharedMemoryOptions& options) {
   return system.ok() ? system : BadFlag(system.message());
 }
 
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const SharedMemoryOptions& options) {
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const SharedMemoryOptions& options,
+                                                                  Registry& registry) {
   INTRAWARP_RETURN_IF_ERROR(CheckSharedMemoryOptions(options));
   INTRAWARP_ASSIGN_OR_RETURN(Fd listener, Listen(options));
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(options, std::move(listener)));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(options, std::move(listener), registry));
   memory->thread_ = std::thread([memory = memory.get()] { memory->Loop(); });
   return memory;
 }
+
+SharedMemory::SharedMemory(SharedMemoryOptions options, Fd listener, Registry& registry)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      metrics_(registry),
+      hook_(registry.OnScrape([this] { SetMetrics(); })) {}
 
 SharedMemory::~SharedMemory() {
   stop_.Raise();
@@ -263,7 +200,10 @@ SharedSegment::Use SharedMemory::use() const {
   return all;
 }
 
-std::string SharedMemory::Scrape() const { return metrics_.Scrape(static_cast<int64_t>(Segments().size()), use()); }
+void SharedMemory::SetMetrics() const {
+  const SharedSegment::Use all = use();
+  metrics_.Set({static_cast<int64_t>(Segments().size()), all.bytes, all.field_slots, all.field_slots_in_use});
+}
 
 void SharedMemory::Loop() {
   Connections open;
@@ -316,7 +256,7 @@ void SharedMemory::Accept(Fd fd, Connections& open) {
   socklen_t size = sizeof(peer);
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
   if (!MayFetch(peer.uid)) {
-    metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUserRefused);
+    metrics_.CountFetch(Fetch::kUserRefused);
     wire::AnswerFetch(fd.get(), wire::FetchAnswer::kUserRefused, -1);
     return;
   }
@@ -340,11 +280,11 @@ bool SharedMemory::Serve(int connection) {
   if (got <= 0) return true;
   const std::shared_ptr<SharedSegment> segment = Take(std::string(message.data(), static_cast<size_t>(got)));
   if (segment == nullptr) {
-    metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUnknownToken);
+    metrics_.CountFetch(Fetch::kUnknownToken);
     wire::AnswerFetch(connection, wire::FetchAnswer::kUnknownToken, -1);
     return true;
   }
-  metrics_.CountFetch(SharedMemoryMetrics::Fetch::kGiven);
+  metrics_.CountFetch(Fetch::kGiven);
   wire::AnswerFetch(connection, wire::FetchAnswer::kGiven, segment->fd());
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SharedMemory: whether and with whom a server shares memory (--shared_memory): the unix-domain socket where clients
-// fetch the descriptors of their segments, and the metrics.
+// fetch the descriptors of their segments.
 //
 // A client on this host proves three things: that its user is one that may (SO_PEERCRED, which the kernel fills in),
 // that its stream was let in (the token of the stream's offer, for one fetch), and, by the stream, that it has mapped
@@ -34,28 +34,10 @@
 #include "server/base/seams.h"
 #include "server/base/tcp_listener.h"
 #include "server/context/server_context.h"
+#include "server/session/session_metrics.h"
 #include "server/session/shared_segment.h"
 
 namespace intrawarp::server {
-
-class SharedMemoryMetrics {
- public:
-  // Values of the label outcome of fetches: given, a token that nobody has, a user that may not.
-  enum class Fetch { kGiven, kUnknownToken, kUserRefused };
-
-  SharedMemoryMetrics();
-  ~SharedMemoryMetrics();
-  void CountFetch(Fetch outcome);
-  void CountFrame(int64_t bytes);
-  void CountField(int64_t bytes);
-  // A field of a stream with field slots that went in chunks, since no slot was free or large enough.
-  void CountFieldInChunks();
-  std::string Scrape(int64_t segments, const SharedSegment::Use& use) const;
-
- private:
-  struct Impl;
-  const std::unique_ptr<Impl> impl_;
-};
 
 struct SharedMemoryOptions {
   // The absolute path of the socket; empty: no memory is shared.
@@ -72,14 +54,14 @@ absl::Status CheckSharedMemoryOptions(const SharedMemoryOptions& options);
 
 class SharedMemory {
  public:
-  // Serves the socket. A socket that a dead server left is replaced. UNAVAILABLE when it cannot be bound; the errors of
-  // CheckSharedMemoryOptions.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const SharedMemoryOptions& options);
+  // Serves the socket, and declares SessionMetrics in `registry`, which outlives it. A socket that a dead server left
+  // is replaced. UNAVAILABLE when it cannot be bound; the errors of CheckSharedMemoryOptions.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const SharedMemoryOptions& options, Registry& registry);
   // Ends the socket and removes its file. Segments stay with their streams, but none may be made any more.
   ~SharedMemory();
 
   const std::string& socket() const { return options_.socket; }
-  SharedMemoryMetrics& metrics() { return metrics_; }
+  const SessionMetrics& metrics() const { return metrics_; }
   // A segment for a session of `owner`. EXCEEDS_CAPACITY, PINNED_MEMORY, SHARED_MEMORY_UNAVAILABLE.
   absl::StatusOr<std::shared_ptr<SharedSegment>> NewSegment(ServerContext& context, const wire::SegmentLayout& layout,
                                                             const std::string& owner);
@@ -95,7 +77,6 @@ class SharedMemory {
 
   // All segments together.
   SharedSegment::Use use() const;
-  std::string Scrape() const;
 
  private:
   struct Connection {
@@ -106,8 +87,8 @@ class SharedMemory {
   // By the order of their coming, which is the order of their ends, too.
   using Connections = std::map<FairPlaces::Id, Connection>;
 
-  SharedMemory(SharedMemoryOptions options, Fd listener)
-      : options_(std::move(options)), listener_(std::move(listener)) {}
+  SharedMemory(SharedMemoryOptions options, Fd listener, Registry& registry);
+  void SetMetrics() const;
   void Loop();
   // All that follow on the thread.
   void Expire(Connections& open, Time now);
@@ -129,7 +110,7 @@ class SharedMemory {
   const SharedMemoryOptions options_;
   const Fd listener_;
   const WakeEvent stop_;
-  SharedMemoryMetrics metrics_;
+  const SessionMetrics metrics_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
   mutable std::list<std::weak_ptr<SharedSegment>> segments_;
@@ -140,6 +121,8 @@ class SharedMemory {
   FairPlaces::Id next_id_ = 1;
   Time accept_after_;
   std::thread thread_;
+
+  const Registry::Hook hook_;
 };
 
 }  // namespace intrawarp::server

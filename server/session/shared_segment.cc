@@ -18,8 +18,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/host_loop.h"
 #include "io/file/crc32c.h"
-#include "server/monitor/metrics.h"
-#include "server/session/shared_memory.h"
+#include "server/session/session_metrics.h"
 #include "server/status/errors.h"
 
 namespace intrawarp::server {
@@ -68,7 +67,7 @@ absl::Status CheckSharedMemory() { return MakeFile(wire::kSharedPage).status(); 
 
 absl::StatusOr<std::shared_ptr<SharedSegment>> SharedSegment::Create(const wire::SegmentLayout& layout,
                                                                      std::string nonce, Grant grant,
-                                                                     SharedMemoryMetrics& metrics) {
+                                                                     const SessionMetrics& metrics) {
   std::shared_ptr<SharedSegment> segment(new SharedSegment(layout, std::move(nonce), std::move(grant), metrics));
   INTRAWARP_RETURN_IF_ERROR(segment->Make());
   return segment;

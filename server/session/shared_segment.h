@@ -33,7 +33,7 @@
 
 namespace intrawarp::server {
 
-class SharedMemoryMetrics;
+class SessionMetrics;
 
 class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
  public:
@@ -47,7 +47,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   // `layout` is RoundLayout's, and `grant` holds its total_bytes pinned. `nonce`: kSharedNonceBytes. `metrics` outlive
   // the segment. FAILED_PRECONDITION (SHARED_MEMORY_UNAVAILABLE) when the system has no such memory, or not as much.
   static absl::StatusOr<std::shared_ptr<SharedSegment>> Create(const wire::SegmentLayout& layout, std::string nonce,
-                                                               Grant grant, SharedMemoryMetrics& metrics);
+                                                               Grant grant, const SessionMetrics& metrics);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
@@ -86,7 +86,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
     uint64_t generation = 0;
   };
 
-  SharedSegment(const wire::SegmentLayout& layout, std::string nonce, Grant grant, SharedMemoryMetrics& metrics)
+  SharedSegment(const wire::SegmentLayout& layout, std::string nonce, Grant grant, const SessionMetrics& metrics)
       : layout_(layout), nonce_(std::move(nonce)), grant_(std::move(grant)), metrics_(metrics) {}
   absl::Status Make();
   wire::SegmentHeader& header() const { return *reinterpret_cast<wire::SegmentHeader*>(header_.data()); }
@@ -97,7 +97,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   const std::string nonce_;
   // Member order matters: memory goes before it is given back.
   const Grant grant_;
-  SharedMemoryMetrics& metrics_;
+  const SessionMetrics& metrics_;
   Fd fd_;
   wire::Mapping header_, frames_, fields_;
 

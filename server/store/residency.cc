@@ -9,9 +9,9 @@
 #include "engine/base/status_macros.h"
 #include "server/context/server_context.h"
 #include "server/monitor/log.h"
-#include "server/monitor/metrics.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
+#include "server/store/store_metrics.h"
 
 namespace intrawarp::server {
 namespace {
@@ -95,7 +95,7 @@ void Load(DeviceContext& to, const Pointer& spooled, Clock::time_point begin, Cl
     return to.durable.RunLoad([&to, spooled, begin, now] { Load(to, spooled, begin, now + kPause); });
   }
   const absl::StatusOr<Pointer> loaded = PutInPlace(to, *spooled, made);
-  to.metrics.VolumeLoaded(loaded.ok(), Clock::now() - begin);
+  to.metrics.store.VolumeLoaded(loaded.ok(), Clock::now() - begin);
   spooled->residency->Leave(loaded);
 }
 
@@ -177,7 +177,7 @@ void EvictVolumes(const ServerContext& context, int device, int64_t bytes) {
     });
     if (gone == nullptr) continue;
     bytes -= evictable.bytes;
-    context.metrics.CountVolumeEviction();
+    context.metrics.store.CountEviction();
   }
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "server/monitor/registry.h"
 #include "server/operation/operation_table.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
@@ -252,7 +253,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   // The lines of the metrics that say that a call is under way.
   std::string ActiveCalls() {
     std::string active;
-    for (const absl::string_view line : absl::StrSplit(context().metrics.Scrape(), '\n')) {
+    for (const absl::string_view line : absl::StrSplit(context().metrics.registry.Scrape(), '\n')) {
       if (absl::StartsWith(line, "grpc_server_in_flight{") && !absl::EndsWith(line, " 0")) {
         absl::StrAppend(&active, line, "\n");
       }

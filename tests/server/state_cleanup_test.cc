@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/monitor/registry.h"
 #include "server/operation/operation_table.h"
 #include "server/rpc/rpc_monitor.h"
 #include "tests/server/matrix_client.h"
@@ -176,7 +177,8 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
   }
   if (outcome == Outcome::kStall) {
     EXPECT_TRUE(EndsWhenStalled());
-    EXPECT_THAT(context().metrics.Scrape(), testing::HasSubstr("streams_stalled_total{waits_for=\"write\"} 1\n"));
+    EXPECT_THAT(context().metrics.registry.Scrape(),
+                testing::HasSubstr("streams_stalled_total{waits_for=\"write\"} 1\n"));
   }
 
   const grpc::Status status = End(call, outcome, relay);

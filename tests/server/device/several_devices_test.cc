@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "server/monitor/registry.h"
 #include "server/placement/replication.h"
 #include "tests/engine/device/faulty_device.h"
 #include "tests/server/http_client.h"
@@ -142,7 +143,7 @@ TEST_P(SeveralDevicesTest, UploadsGoWhereThereIsMostRoom) {
 
 TEST_P(SeveralDevicesTest, TheServerTellsOfBoth) {
   EXPECT_EQ(server_->device_name(), GetParam() == "cuda" ? "cuda:0,1" : "cpu:0,cpu:1");
-  const std::string text = context().metrics.Scrape();
+  const std::string text = context().metrics.registry.Scrape();
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(text, testing::HasSubstr("intrawarp_device_healthy{device=\"" + NameOf(i) + "\"} 1\n"));
     EXPECT_THAT(text, testing::HasSubstr("intrawarp_memory_capacity_bytes{device=\"" + NameOf(i) +

@@ -13,6 +13,7 @@
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
 #include "server/identity/message_limits.h"
+#include "server/monitor/registry.h"
 #include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/identity/access_fixture.h"
@@ -125,7 +126,7 @@ class TokenTest : public AccessTest {
  protected:
   // Calls of Navigate under way.
   bool NavigationsAre(int count) const {
-    const std::string scrape = server_->context().metrics.Scrape();
+    const std::string scrape = server_->context().metrics.registry.Scrape();
     const size_t begin = scrape.find("grpc_server_in_flight{grpc_method=\"Navigate\"");
     const std::string line = scrape.substr(begin, scrape.find('\n', begin) - begin);
     return line.substr(line.rfind(' ')) == absl::StrCat(" ", count);
@@ -142,7 +143,7 @@ TEST_F(TokenTest, LetsItsBearerIn) {
   const grpc::Status refused = Ask(NewChannel(WithToken("wrong")));
   EXPECT_EQ(DetailsOf(refused).reason, "NOT_AUTHENTICATED");
   EXPECT_THAT(refused.error_message(), Not(HasSubstr("wrong")));
-  EXPECT_THAT(server_->context().metrics.Scrape(),
+  EXPECT_THAT(server_->context().metrics.registry.Scrape(),
               HasSubstr("intrawarp_callers_refused_total{reason=\"not_authenticated\"} 3\n"));
 }
 
@@ -196,12 +197,12 @@ TEST_F(TokenTest, ABrokenFileLeavesTheOldOne) {
   folder_.Write("tokens", "broken");
   TakeUpFiles();
   EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
-  EXPECT_THAT(server_->context().metrics.Scrape(),
+  EXPECT_THAT(server_->context().metrics.registry.Scrape(),
               HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"failed\"} 1\n"));
   const std::string added = AddToken("or4", Role::kFrame);
   TakeUpFiles();
   EXPECT_EQ(Code(WithToken(added)), StatusCode::OK);
-  EXPECT_THAT(server_->context().metrics.Scrape(),
+  EXPECT_THAT(server_->context().metrics.registry.Scrape(),
               HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"ok\"} 1\n"));
 }
 

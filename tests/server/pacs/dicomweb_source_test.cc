@@ -19,7 +19,6 @@
 #include "absl/strings/str_split.h"
 #include "io/dicom/file_meta.h"
 #include "server/context/limits.h"
-#include "server/monitor/metrics.h"
 #include "server/pacs/dicomweb_remote.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/dicomweb/http_peer.h"
@@ -110,7 +109,8 @@ class DicomwebSourceTest : public io::FileTest {
   }
 
   std::unique_ptr<InstanceSpool> spool_;
-  DicomMetrics metrics_;
+  Registry registry_;
+  const PacsMetrics metrics_{registry_};
   DicomPeer limits_;
 };
 
@@ -247,7 +247,7 @@ TEST_F(DicomwebSourceTest, RequestsAreCountedByKindAndOutcome) {
   const auto counted = [&](const char* request, const char* outcome) {
     const std::string line =
         absl::StrCat("intrawarp_dicomweb_requests_total{outcome=\"", outcome, "\",request=\"", request, "\"} ");
-    const std::string text = metrics_.Scrape({});
+    const std::string text = registry_.Scrape();
     const size_t at = text.find(line);
     return at == std::string::npos ? -1 : std::atof(text.c_str() + at + line.size());
   };

@@ -191,7 +191,8 @@ class DimseSourceTest : public io::FileTest {
   std::vector<std::string> data_;
   const Seams seams_ = SystemSeams();
   AuditTrail audit_{seams_};  // without a log
-  DicomMetrics metrics_;
+  Registry registry_;
+  const PacsMetrics metrics_{registry_};
   RunningMoves moves_{static_cast<uint16_t>(seams_.random())};
   DicomPeers peers_;
   std::vector<DicomPeer> limits_;

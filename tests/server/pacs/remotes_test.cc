@@ -251,7 +251,8 @@ class RunningMovesTest : public io::FileTest {
   }
 
   std::unique_ptr<InstanceSpool> spool_;
-  DicomMetrics metrics_;
+  Registry registry_;
+  const PacsMetrics metrics_{registry_};
   DicomPeer limits_;
 };
 

@@ -56,7 +56,8 @@ class ScpTest : public io::FileTest {
   }
 
   const absl::StatusOr<DicomPeers> peers_ = DicomPeers::Parse("NEAR 127.0.0.1 -\nFAR 127.0.0.2 -\n", false);
-  DicomMetrics metrics_;
+  Registry registry_;
+  const PacsMetrics metrics_{registry_};
   RunningMoves moves_{1};
   const Seams seams_ = SystemSeams();
   AuditTrail audit_{seams_};

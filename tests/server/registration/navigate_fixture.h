@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_TESTS_SERVER_REGISTRATION_NAVIGATE_FIXTURE_H_
 #define INTRAWARP_TESTS_SERVER_REGISTRATION_NAVIGATE_FIXTURE_H_
 
+#include "server/monitor/registry.h"
 #include "tests/server/navigate_frames.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
@@ -90,7 +91,9 @@ class NavigateTest : public ServiceTest {
     answer.status = stream->Finish();
     return answer;
   }
-  bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
+  bool Scraped(const std::string& line) {
+    return context().metrics.registry.Scrape().find(line + "\n") != std::string::npos;
+  }
 };
 
 // Methods with a native form, which the next frame goes on from.

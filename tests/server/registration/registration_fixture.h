@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "server/monitor/registry.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 
@@ -58,7 +59,9 @@ class RegistrationServiceTest : public ServiceTest {
     return request;
   }
 
-  bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
+  bool Scraped(const std::string& line) {
+    return context().metrics.registry.Scrape().find(line + "\n") != std::string::npos;
+  }
 };
 
 }  // namespace intrawarp::server

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/version.h"
-#include "server/rpc/rpc_monitor.h"
+#include "server/job/admission_metrics.h"
+#include "server/rpc/rpc_metrics.h"
 #include "tests/server/http2_client.h"
 
 namespace intrawarp::server {
@@ -27,7 +27,7 @@ class ConnectionGateTest : public testing::Test {
   // `keeps_numbers`: whether the kernel keeps sequence numbers, as it does unless a flood of SYNs makes it send
   // cookies.
   void Start(const GateLimits& limits, bool keeps_numbers = true) {
-    gate_ = std::make_unique<ConnectionGate>(limits, metrics_);
+    gate_ = std::make_unique<ConnectionGate>(limits, metrics_, admission_);
     absl::StatusOr<TcpListener> listener = TcpListener::Bind("127.0.0.1:0");
     ASSERT_TRUE(listener.ok()) << listener.status();
     if (keeps_numbers) ConnectionGate::Prepare(*listener);
@@ -67,12 +67,14 @@ class ConnectionGateTest : public testing::Test {
   }
   bool Closed(const char* reason) const {
     const std::string name = absl::StrCat("\nintrawarp_connections_closed_total{reason=\"", reason, "\"} ");
-    const std::string text = gate_->Scrape();
+    const std::string text = registry_.Scrape();
     EXPECT_NE(text.find(name), std::string::npos) << text;
     return text.find(name + "0\n") == std::string::npos;
   }
 
-  Metrics metrics_{ThisBuild(), {"cpu"}, AllMethods(), std::chrono::system_clock::now()};
+  Registry registry_;
+  const RpcMetrics metrics_{registry_, {}};
+  const AdmissionMetrics admission_{registry_, {"cpu"}};
   std::unique_ptr<ConnectionGate> gate_;
   grpc::CallbackGenericService nobody_;  // answers UNIMPLEMENTED
   std::unique_ptr<grpc::Server> server_;

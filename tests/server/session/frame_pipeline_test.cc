@@ -4,6 +4,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "server/job/job_support.h"
+#include "server/monitor/registry.h"
 #include "tests/server/session/session_fixture.h"
 
 namespace intrawarp::server {
@@ -34,7 +35,9 @@ class FramePipelineTest : public SessionTest {
     for (const auto& detail : result.status().details()) detail.UnpackTo(&info);
     return info.metadata().contains("superseded_by") ? info.metadata().at("superseded_by") : "";
   }
-  bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
+  bool Scraped(const std::string& line) {
+    return context().metrics.registry.Scrape().find(line + "\n") != std::string::npos;
+  }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(FramePipelineTest);
 

@@ -11,6 +11,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
+#include "server/monitor/registry.h"
 #include "server/options.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
@@ -179,7 +180,9 @@ class SharedMemoryTest : public ServiceTest {
     }
   }
   // Whether the scrape has this line.
-  bool Scraped(const std::string& line) { return memory().Scrape().find(line + "\n") != std::string::npos; }
+  bool Scraped(const std::string& line) {
+    return context().metrics.registry.Scrape().find(line + "\n") != std::string::npos;
+  }
 
   std::unique_ptr<client::Client> client_;
 

@@ -339,6 +339,7 @@ TEST(SharedMemoryOptionsTest, FlagsAreParsed) {
 
 // The socket of a server that was killed is replaced; a file of another kind and a living server's socket are not.
 TEST(SharedMemoryOptionsTest, TheSocketOfADeadServerIsReplaced) {
+  Registry registry;
   const client::TemporaryFolder folder;
   const std::string path = folder / "socket";
   {
@@ -349,13 +350,13 @@ TEST(SharedMemoryOptionsTest, TheSocketOfADeadServerIsReplaced) {
     ASSERT_EQ(bind(dead.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
   {
-    const auto first = SharedMemory::Start({path, {}});
+    const auto first = SharedMemory::Start({path, {}}, registry);
     ASSERT_OK(first.status());
-    EXPECT_EQ(SharedMemory::Start({path, {}}).status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(SharedMemory::Start({path, {}}, registry).status().code(), absl::StatusCode::kUnavailable);
   }
   EXPECT_NE(access(path.c_str(), F_OK), 0);
   std::ofstream(path) << "somebody's file";
-  EXPECT_EQ(SharedMemory::Start({path, {}}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(SharedMemory::Start({path, {}}, registry).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(access(path.c_str(), F_OK), 0);
 }
 

@@ -20,7 +20,8 @@ namespace {
 TEST(SharedSegmentTest, KeptOnesAreBounded) {
   constexpr size_t kMostKept = 64;
   const client::TemporaryFolder folder;
-  const auto memory = SharedMemory::Start({folder / "socket", {}});
+  Registry registry;
+  const auto memory = SharedMemory::Start({folder / "socket", {}}, registry);
   ASSERT_OK(memory.status());
   const SharedMemory::Time now{};
   const wire::SegmentLayout layout = *wire::RoundLayout({0, 1, 0, 100});
@@ -53,7 +54,8 @@ TEST(SharedSegmentTest, Layouts) {
 // A frame is copied in pieces of 1 MiB.
 TEST(SharedSegmentTest, FramesOfAnySizeAreCopiedWhole) {
   constexpr int64_t kPiece = 1 << 20, kMost = 3 * kPiece + 7;
-  SharedMemoryMetrics metrics;
+  Registry registry;
+  const SessionMetrics metrics(registry);
   const wire::SegmentLayout layout = *wire::RoundLayout({1, 0, kMost, 0});
   const auto segment = SharedSegment::Create(layout, std::string(wire::kSharedNonceBytes, 'n'), Grant(), metrics);
   ASSERT_OK(segment);

@@ -11,8 +11,8 @@
 #include "server/base/version.h"
 #include "server/base/worker_pool.h"
 #include "server/monitor/device_probe.h"
-#include "server/monitor/metrics.h"
 #include "server/monitor/watchdog.h"
+#include "server/server_metrics.h"
 #include "tests/server/simulation/frames.h"
 
 namespace intrawarp::server {
@@ -46,7 +46,7 @@ class Stage {
   const Watchdog& watchdog() const { return watchdog_; }
   CopyLane& copies() { return *copies_; }
   WorkerPool& workers() { return workers_; }
-  Metrics& metrics() { return metrics_; }
+  RoomMetrics metrics() { return metrics_.rooms(); }
   const VolumeStore::Pointer& volume() const { return volume_; }
 
  private:
@@ -54,7 +54,7 @@ class Stage {
   const std::unique_ptr<DeviceProbe> probe_;
   const std::unique_ptr<CopyLane> copies_;
   const Watchdog watchdog_;
-  Metrics metrics_;
+  ServerMetrics metrics_;
   WorkerPool workers_;
   VolumeStore::Pointer volume_;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/monitor/registry.h"
 #include "server/service/matrix_service.h"
 #include "tests/server/gated_device.h"
 #include "tests/server/job_blocker.h"
@@ -107,7 +108,7 @@ class LongProductTest : protected Gates, public MatrixServiceTest {
   void ExpectNothingIsLeft(const v1::Usage& before, const std::string& outcomes) {
     EXPECT_EQ(Idle().ShortDebugString(), before.ShortDebugString());
     EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a"));
-    const std::string text = context().metrics.Scrape();
+    const std::string text = context().metrics.registry.Scrape();
     EXPECT_THAT(text, ContainsRegex("intrawarp_products_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
     EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 0\n"));
     // The server goes on.
@@ -216,7 +217,7 @@ TEST_F(SmallMemoryTest, AProductTooLargeIsRefusedWithItsEstimateBeforeItStarts) 
   }
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; }).ShortDebugString(),
             before.ShortDebugString());
-  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_products_total{outcome=\"rejected\"} 2\n"));
+  EXPECT_THAT(context().metrics.registry.Scrape(), HasSubstr("intrawarp_products_total{outcome=\"rejected\"} 2\n"));
   // The server goes on, and the other way round it fits.
   const Product dot = Multiply(*stub_, ProductOf("row", "column"));
   ASSERT_TRUE(dot.status.ok()) << dot.status.error_message();

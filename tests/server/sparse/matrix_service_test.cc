@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/monitor/registry.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/sparse/matrix_fixture.h"
 #include "tests/server/volume_client.h"
@@ -258,7 +259,7 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   int64_t products = 0;
   for (int32_t k : a.column_indices) products += a.row_offsets[k + 1] - a.row_offsets[k];
   test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
-  const std::string text = context().metrics.Scrape();
+  const std::string text = context().metrics.registry.Scrape();
   EXPECT_THAT(text, HasSubstr("intrawarp_resident_objects{kind=\"sparse_matrix\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"failed\"} 1\n"));

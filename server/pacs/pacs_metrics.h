@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of the DICOM side of a server, in Prometheus' text format. No label holds a text from the network.
+// PacsMetrics: the DICOM side of a server: what came, what was fetched, and what became of it. Declared only where
+// there is a DICOM port or an archive. No label holds a text from the network.
 //
 // Thread safety: safe for concurrent use.
-#ifndef INTRAWARP_SERVER_PACS_DICOM_METRICS_H_
-#define INTRAWARP_SERVER_PACS_DICOM_METRICS_H_
+#ifndef INTRAWARP_SERVER_PACS_PACS_METRICS_H_
+#define INTRAWARP_SERVER_PACS_PACS_METRICS_H_
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
-#include <string>
+#include <vector>
+
+#include "server/monitor/registry.h"
 
 namespace intrawarp::server {
 
@@ -33,7 +35,8 @@ enum class WebOutcome { kDone, kNotFound, kRefused, kUnavailable, kTimeout, kUnu
 // Outcomes of imports: the series became volumes; it did not, whatever the cause; somebody cancelled it.
 enum class ImportOutcome { kDone, kFailed, kCancelled };
 
-struct DicomSample {
+// Read for a scrape.
+struct PacsSample {
   int64_t associations = 0;
   int64_t max_associations = 0;
   int64_t spool_bytes = 0;
@@ -45,26 +48,41 @@ struct DicomSample {
   int64_t imports_waiting = 0;
 };
 
-class DicomMetrics {
+class PacsMetrics {
  public:
-  DicomMetrics();
-  ~DicomMetrics();
+  explicit PacsMetrics(Registry& registry);
 
-  void CountAssociation(AssociationOutcome outcome);
-  void CountInstance(InstanceOutcome outcome, int64_t bytes);
-  void CountVolume(DicomVolumeOutcome outcome);
-  void CountRequest(RequestOutcome outcome);
-  void CountWebRequest(WebRequest request, WebOutcome outcome);
-  void CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed);
+  void CountAssociation(AssociationOutcome outcome) const { associations_[outcome].Add(); }
+  void CountInstance(InstanceOutcome outcome, int64_t bytes) const;
+  void CountVolume(DicomVolumeOutcome outcome) const { volumes_[outcome].Add(); }
+  void CountRequest(RequestOutcome outcome) const { requests_[outcome].Add(); }
+  void CountWebRequest(WebRequest request, WebOutcome outcome) const;
+  void CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed) const;
   // From a series' being ready to its volumes' being resident.
-  void ObserveSeries(std::chrono::nanoseconds elapsed);
-  std::string Scrape(const DicomSample& sample) const;
+  void ObserveSeries(std::chrono::nanoseconds elapsed) const { series_seconds_.Observe(Seconds(elapsed)); }
+  void Set(const PacsSample& sample) const;
 
  private:
-  struct Impl;
-  const std::unique_ptr<Impl> impl_;
+  const EnumCounters<AssociationOutcome> associations_;
+  const EnumCounters<InstanceOutcome> instances_;
+  const Counter received_bytes_;
+  const EnumCounters<DicomVolumeOutcome> volumes_;
+  const Histogram series_seconds_;
+  const EnumCounters<RequestOutcome> requests_;
+  std::vector<EnumCounters<WebOutcome>> web_requests_;  // in the order of WebRequest
+  const EnumCounters<ImportOutcome> imports_;
+  const Histogram import_seconds_;
+  const Gauge imports_running_;
+  const Gauge imports_waiting_;
+  const Gauge open_associations_;
+  const Gauge max_associations_;
+  const Gauge spool_bytes_;
+  const Gauge max_spool_bytes_;
+  const Gauge spool_instances_;
+  const Gauge made_instances_;
+  const Gauge unmade_instances_;
 };
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_PACS_DICOM_METRICS_H_
+#endif  // INTRAWARP_SERVER_PACS_PACS_METRICS_H_
