@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/client/failover.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +22,7 @@
 #include "engine/base/status_macros.h"
 #include "tests/client/process.h"
 #include "tests/support/eventually.h"
+#include "tests/support/free_port.h"
 #include "wire/convert.h"
 
 namespace intrawarp::client {
@@ -40,19 +38,6 @@ constexpr std::chrono::seconds kProbeTimeout(20);
 constexpr int kUploadAttempts = 20;
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-
-// Free now; a server that is started anew needs the port that it had.
-int FreePort() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  bind(listener, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  close(listener);
-  return ntohs(address.sin_port);
-}
 
 // Three servers with state directories, on ports that they keep.
 class Servers {

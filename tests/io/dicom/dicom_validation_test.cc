@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written objects as dciodvfy, dcmdump, pydicom, plastimatch and Orthanc judge them, where they are installed.
-#include <arpa/inet.h>
 #include <dcmtk/config/osconfig.h>
 #include <dcmtk/dcmdata/dctk.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,6 +21,7 @@
 #include "tests/client/process.h"
 #include "tests/io/dicom/objects_fixture.h"
 #include "tests/support/eventually.h"
+#include "tests/support/free_port.h"
 
 namespace intrawarp::io {
 namespace {
@@ -147,18 +145,6 @@ TEST_F(DicomValidationTest, WhatPlastimatchWritesIsRead) {
 }
 
 // ---- An archive -----------------------------------------------------------------------------------------------------
-
-int FreePort() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(descriptor);
-  return ntohs(address.sin_port);
-}
 
 class DicomArchiveTest : public DicomValidationTest {
  protected:

@@ -7,11 +7,8 @@
 #ifndef INTRAWARP_TESTS_IO_DICOMWEB_ORTHANC_ARCHIVE_H_
 #define INTRAWARP_TESTS_IO_DICOMWEB_ORTHANC_ARCHIVE_H_
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -27,23 +24,12 @@
 #include "tests/client/process.h"
 #include "tests/server/identity/certificates.h"
 #include "tests/support/eventually.h"
+#include "tests/support/free_port.h"
 
 namespace intrawarp::dicomweb {
 
 inline constexpr char kPlugin[] = "/usr/share/orthanc/plugins/libOrthancDicomWeb.so";
 inline constexpr char kToken[] = "token-of-the-theatre";
-
-inline int FreePort() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(descriptor);
-  return ntohs(address.sin_port);
-}
 
 class OrthancArchive {
  public:

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Archives that send to the server: dcmqrscp and Orthanc, told to do so by C-MOVE.
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/server/pacs/pacs_fixture.h"
+#include "tests/support/free_port.h"
 
 namespace intrawarp::server {
 namespace {
 
 using client::Process;
 using client::ProcessResult;
-
-// A port that nobody has just now.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(name);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
-  close(fd);
-  return ntohs(name.sin_port);
-}
 
 class ArchiveTest : public PacsTest {
  protected:

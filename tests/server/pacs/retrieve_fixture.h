@@ -13,6 +13,7 @@
 #include "tests/io/dicomweb/orthanc_archive.h"
 #include "tests/server/pacs/pacs_fixture.h"
 #include "tests/server/status_details.h"
+#include "tests/support/free_port.h"
 
 namespace intrawarp::server {
 
@@ -215,7 +216,7 @@ class RetrieveTest : public PacsTest {
     EXPECT_EQ(Import("get", "absent", "1.2.5.999").error().code(), grpc::NOT_FOUND);
   }
 
-  const int archive_port_ = dicomweb::FreePort();
+  const int archive_port_ = FreePort();
   std::unique_ptr<v1::PacsService::Stub> pacs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };
