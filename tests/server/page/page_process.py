@@ -62,23 +62,27 @@ def unverified():
     return context
 
 
-def ask(server, path, token=None, method="GET", headers=None, data=None):
-    """(status, body) of a request; of a stream only the first bytes."""
+def first_bytes(answer):
+    return answer.read1(1 << 20)
+
+
+def ask(server, path, token=None, method="GET", headers=None, data=None, read=first_bytes):
+    """(status, body) of a request; of a stream only what `read` takes."""
     request = urllib.request.Request(server.page + path, method=method, headers=dict(headers or {}), data=data)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=20, context=unverified()) as answer:
-            return answer.status, answer.read1(1 << 20)
+            return answer.status, read(answer)
     except urllib.error.HTTPError as error:
         return error.code, error.read()
 
 
 def state(server, token=None):
     """The first line of the state."""
-    status, line = ask(server, "/api/state", token)
+    status, line = ask(server, "/api/state", token, read=lambda answer: answer.readline())
     assert status == 200, (status, line)
-    return json.loads(line.split(b"\n")[0])
+    return json.loads(line)
 
 
 def wait_for_session(server, token=None, with_frame=True):
