@@ -18,7 +18,6 @@
 
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
-#include "engine/image/statistics.h"
 #include "engine/image/volume.h"
 
 namespace intrawarp {
@@ -38,8 +37,8 @@ inline constexpr double kNoiseQuantile = 0.1;
 // The floor is so many times the noise, unless `floor` is more.
 inline constexpr float kFloorNoises = 4;
 
-// The least floor for an image, above 0: a thousandth of its variance.
-float DescriptorFloor(const VolumeStatistics& statistics);
+// The least floor for an image of this standard deviation, above 0: a thousandth of its variance.
+float DescriptorFloor(double stddev);
 
 // One descriptor a voxel, and the noise in squared intensities at `noise`, in device memory. `floor`, in squared
 // intensities, is above 0. Byte i of `valid` is not 0 where voxel i counts for the noise. Voxels are finite.

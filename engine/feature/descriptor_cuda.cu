@@ -96,17 +96,19 @@ absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image, cons
   const auto count_blocks =
       static_cast<unsigned>(std::min<int64_t>((count + kCountThreads - 1) / kCountThreads, kMostCountBlocks));
   const cudaStream_t stream = CudaStream(ctx);
-  SumAlongXKernel<<<blocks, kThreads, 0, stream>>>(image, size, distance, count, workspace.along_x);
+  auto* const along_x = reinterpret_cast<Differences*>(workspace.sums);
+  auto* const means = reinterpret_cast<Differences*>(workspace.means);
+  SumAlongXKernel<<<blocks, kThreads, 0, stream>>>(image, size, distance, count, along_x);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  MeanKernel<<<blocks, kThreads, 0, stream>>>(workspace.along_x, size, count, workspace.means);
+  MeanKernel<<<blocks, kThreads, 0, stream>>>(along_x, size, count, means);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(workspace.counts, 0, kNoiseBins * sizeof(int), stream));
-  VariationKernel<<<count_blocks, kCountThreads, 0, stream>>>(workspace.means, valid, size, distance, count, out,
+  VariationKernel<<<count_blocks, kCountThreads, 0, stream>>>(means, valid, size, distance, count, out,
                                                               workspace.counts);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   NoiseKernel<<<1, kCountThreads, 0, stream>>>(workspace.counts, noise);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  DescriptorKernel<<<blocks, kThreads, 0, stream>>>(workspace.means, size, distance, count, floor, noise, out);
+  DescriptorKernel<<<blocks, kThreads, 0, stream>>>(means, size, distance, count, floor, noise, out);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two versions of ComputeDescriptors, and the arithmetic of a voxel that they share. Internal to this room.
+// The two versions of ComputeDescriptors, and the arithmetic of a voxel: as it stands here on CUDA, for a vector of
+// voxels on the CPU (descriptor_cpu.cc). Internal to this room.
 #ifndef INTRAWARP_ENGINE_FEATURE_DESCRIPTOR_KERNELS_H_
 #define INTRAWARP_ENGINE_FEATURE_DESCRIPTOR_KERNELS_H_
 
@@ -23,12 +24,13 @@ struct Differences {
   float mean[kDescriptorDifferences];
 };
 
-// Axes i and j of difference k: n_b - n_a = e_j - e_i for k = 0, 1, 2 and -e_j - e_i for k = 3, 4, 5.
-INTRAWARP_HD inline Int3 DifferenceOf(int k) {
-  Int3 d{0, 0, 0};
-  d[k % 3] = -1;
-  d[(k + 1) % 3] = k < 3 ? 1 : -1;
-  return d;
+INTRAWARP_HD constexpr Int3 StepAlong(int axis, int step) {
+  return {axis == 0 ? step : 0, axis == 1 ? step : 0, axis == 2 ? step : 0};
+}
+INTRAWARP_HD constexpr Int3 SumOf(Int3 a, Int3 b) { return {a.x + b.x, a.y + b.y, a.z + b.z}; }
+// Difference k is that of axes i and j: n_b - n_a = e_j - e_i for k = 0, 1, 2 and -e_j - e_i for k = 3, 4, 5.
+INTRAWARP_HD constexpr Int3 DifferenceOf(int k) {
+  return SumOf(StepAlong(k % 3, -1), StepAlong((k + 1) % 3, k < 3 ? 1 : -1));
 }
 
 INTRAWARP_HD inline int Clamped(int i, int n) { return i < 0 ? 0 : i < n ? i : n - 1; }
@@ -65,15 +67,9 @@ INTRAWARP_HD inline Differences MeanOfRows(const Differences* along_x, Int3 size
 
 // n_a of channel c, whose difference is k = c / 2: +e_i for even channels; for odd ones -e_j where k < 3, +e_j
 // elsewhere.
-INTRAWARP_HD inline Int3 FirstNeighbour(int c) {
+INTRAWARP_HD constexpr Int3 FirstNeighbour(int c) {
   const int k = c / 2;
-  Int3 n{0, 0, 0};
-  if (c % 2 == 0) {
-    n[k % 3] = 1;
-  } else {
-    n[(k + 1) % 3] = k < 3 ? -1 : 1;
-  }
-  return n;
+  return c % 2 == 0 ? StepAlong(k % 3, 1) : StepAlong((k + 1) % 3, k < 3 ? -1 : 1);
 }
 
 // m of every channel at a voxel, and v.
@@ -133,10 +129,11 @@ INTRAWARP_HD inline float NoiseIn(int bin, double rank, int64_t below, int count
   return start + width * static_cast<float>((rank - static_cast<double>(below)) / count);
 }
 
-// Workspace: one a voxel each, and kNoiseBins counts.
+// Workspace: sums and means of the differences, kDescriptorDifferences floats a voxel each, as it suits the device; and
+// kNoiseBins counts.
 struct DescriptorWorkspace {
-  Differences* along_x = nullptr;
-  Differences* means = nullptr;
+  float* sums = nullptr;
+  float* means = nullptr;
   int* counts = nullptr;
 };
 

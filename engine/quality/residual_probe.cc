@@ -21,7 +21,7 @@ absl::StatusOr<DescriptorVolume> Describe(const ExecContext& ctx, const Prepared
   INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(grid.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
   INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples, grid}, valid, kNeighbourDistance,
-                                               DescriptorFloor(image.statistics()), descriptors, noise));
+                                               DescriptorFloor(image.statistics().stddev), descriptors, noise));
   // Above 0, so that an image without any variation has no structure.
   const double variance = image.statistics().stddev * image.statistics().stddev;
   const auto least = static_cast<float>(std::max(kLeastVariation * variance, 1e-30));

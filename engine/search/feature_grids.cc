@@ -75,7 +75,7 @@ absl::Status DescribeNodes(const ExecContext& ctx, const PreparedImage& image, C
   INTRAWARP_ASSIGN_OR_RETURN(float* const noise, ctx.arena().Allocate<float>(1));
   INTRAWARP_RETURN_IF_ERROR(SampleImage(ctx, image, mask, transform, layout.voxels, values, valid));
   INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {values, layout.voxels}, valid, kNeighbourDistance,
-                                               DescriptorFloor(image.statistics()), descriptors, noise));
+                                               DescriptorFloor(image.statistics().stddev), descriptors, noise));
   return PoolDescriptors(ctx, descriptors, valid, layout.nodes.size, layout.block, out);
 }
 
