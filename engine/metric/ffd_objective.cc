@@ -28,11 +28,11 @@ absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext
 }
 
 int64_t FfdEvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
-                          const Geometry& grid) {
+                          const Geometry& moving, const Geometry& grid) {
 #if INTRAWARP_WITH_CUDA
-  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
+  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, moving, grid);
 #endif
-  return cpu::FfdEvaluatorBytes(metric, fixed, grid);
+  return cpu::FfdEvaluatorBytes(metric, fixed, moving, grid);
 }
 
 }  // namespace intrawarp

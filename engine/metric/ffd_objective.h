@@ -4,8 +4,8 @@
 //
 // A sample is a fixed voxel that the fixed mask selects and whose T(p) lies in the moving image's domain at a voxel
 // (nearest) that the moving mask selects. N is their number. All metrics are minimised and about 1 at a bad start; each
-// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h). NGF's central differences are those of the warped
-// moving image on the fixed grid.
+// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h, mind.h). NGF's central differences are those of
+// the warped moving image on the fixed grid.
 //
 // m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h),
 // so that value and gradient belong together. Gradients don't include the change of N with u.
@@ -35,7 +35,7 @@ struct FfdObjective {
   Geometry grid;
   // SSD.
   double intensity_scale = 1;
-  // NMI and LNCC: of the whole images at the finest level.
+  // NMI, LNCC and MIND: of the whole images at the finest level.
   float fixed_minimum = 0, fixed_maximum = 1, moving_minimum = 0, moving_maximum = 1;
   double fixed_stddev = 1, moving_stddev = 1;
   double lncc_sigma = 2.5;
@@ -72,11 +72,13 @@ class FfdEvaluator {
 // stream (tables are uploaded).
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);
 // Memory of `device` that MakeFfdEvaluator and the evaluations take from the arena together.
-int64_t FfdEvaluatorBytes(const Device& device, MetricKind metric, const Geometry& fixed, const Geometry& grid);
+int64_t FfdEvaluatorBytes(const Device& device, MetricKind metric, const Geometry& fixed, const Geometry& moving,
+                          const Geometry& grid);
 
-INTRAWARP_DECLARE_ON_DEVICES(absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(
-                                 const ExecContext& ctx, const FfdObjective& objective);
-                             int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid);)
+INTRAWARP_DECLARE_ON_DEVICES(
+    absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx,
+                                                                   const FfdObjective& objective);
+    int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& moving, const Geometry& grid);)
 
 }  // namespace intrawarp
 

@@ -10,6 +10,7 @@
 #include "engine/device/parallel.h"
 #include "engine/metric/ffd_bricks.h"
 #include "engine/metric/ffd_objective.h"
+#include "engine/metric/mind.h"
 #include "engine/metric/nmi_plan.h"
 #include "engine/metric/ssd.h"
 #include "engine/metric/voxel_gradient.h"
@@ -108,7 +109,7 @@ AxisBlocks HistogramChunks(const FfdBricks& bricks, const Geometry& fixed) {
 
 // An evaluator's memory from its arena, in counts of elements.
 struct Layout {
-  Layout(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
+  Layout(MetricKind metric, const Geometry& fixed, const Geometry& moving, const Geometry& grid) {
     const FfdBricks bricks(fixed, grid);
     node_rows = int64_t{grid.size.z} * grid.size.y * 3 * RowStride(fixed.size.x);
     partials = int64_t{bricks.count()} * bricks.planes * bricks.rows * 3 * grid.size.x;
@@ -118,14 +119,18 @@ struct Layout {
     }
     if (TraitsOf(metric).needs_neighborhood) images = 2 * fixed.voxels();
     workspace_bytes = VoxelGradientWorkspaceBytes(metric, fixed.size);
+    if (metric != MetricKind::kMind) return;
+    sums = partials;
+    workspace_bytes = MindChannelBytes(fixed) + MindChannelBytes(moving) +
+                      std::max(MindWorkspaceBytes(fixed), MindWorkspaceBytes(moving));
   }
   int64_t bytes() const {
     return Arena::Rounded(node_rows * sizeof(float)) + Arena::Rounded(partials * sizeof(float)) +
-           Arena::Rounded(images * sizeof(float)) + Arena::Rounded(bins) +
+           Arena::Rounded(sums * sizeof(float)) + Arena::Rounded(images * sizeof(float)) + Arena::Rounded(bins) +
            Arena::Rounded(histograms * sizeof(int64_t)) + workspace_bytes;
   }
 
-  int64_t node_rows = 0, partials = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
+  int64_t node_rows = 0, partials = 0, sums = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
 };
 
 // The part that all metrics share: node rows, bricks, and the sum of partial sums to the gradient.
@@ -241,6 +246,58 @@ class SsdEvaluator final : public Evaluator {
   }
 };
 
+// The sum of the SSD of the channels.
+class MindEvaluator final : public Evaluator {
+ public:
+  using Evaluator::Evaluator;
+
+ private:
+  absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
+    const FfdObjective& o = rows_.objective;
+    INTRAWARP_ASSIGN_OR_RETURN(const MindChannels fixed, DescribeChannels(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
+    INTRAWARP_ASSIGN_OR_RETURN(const MindChannels moving,
+                               DescribeChannels(ctx, o.moving, o.moving_mask, o.moving_stddev));
+    INTRAWARP_ASSIGN_OR_RETURN(sums_, ctx.arena().Allocate<float>(layout.sums));
+    for (int c = 0; c < kDescriptorChannels; ++c) {
+      FfdObjective channel = o;
+      channel.fixed.data = fixed[c];
+      channel.moving.data = moving[c];
+      channels_.push_back(std::make_unique<FfdRows>(channel, rows_.plan));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status EvaluateMetric(const ExecContext&, bool forces, MetricValue* value, double* scale) override {
+    const MetricValue sums = OrderedReduce(
+        bricks(), MetricValue{}, [&](int64_t brick) { return SumChannels(static_cast<int>(brick), forces); },
+        [](MetricValue& total, const MetricValue& part) {
+          total.metric += part.metric;
+          total.samples += part.samples;
+        });
+    *value = {sums.samples > 0 ? sums.metric / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+    *scale = SsdGradientFactor(1, sums.samples);
+    return absl::OkStatus();
+  }
+
+  MetricValue SumChannels(int brick, bool forces) {
+    MetricValue total;
+    float* const sum = sums_ + brick * rows_.partial_floats();
+    for (const std::unique_ptr<FfdRows>& channel : channels_) {
+      const MetricValue part = HWY_DYNAMIC_DISPATCH(SsdBrick)(
+          *channel, node_rows_, brick, ThreadScratch<float>(scratch_floats_), forces ? partial(brick) : nullptr);
+      total = {total.metric + part.metric, part.samples};
+      if (!forces) continue;
+      const bool is_first = channel == channels_.front();
+      for (int64_t i = 0; i < rows_.partial_floats(); ++i) sum[i] = (is_first ? 0 : sum[i]) + partial(brick)[i];
+    }
+    if (forces) std::copy_n(sum, rows_.partial_floats(), partial(brick));
+    return total;
+  }
+
+  std::vector<std::unique_ptr<FfdRows>> channels_;
+  float* sums_ = nullptr;
+};
+
 class NmiEvaluator final : public Evaluator {
  public:
   NmiEvaluator(const FfdObjective& objective, const FfdPlan& plan)
@@ -345,9 +402,10 @@ std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const Ffd
       return std::make_unique<SsdEvaluator>(objective, plan);
     case MetricKind::kNmi:
       return std::make_unique<NmiEvaluator>(objective, plan);
+    case MetricKind::kMind:
+      return std::make_unique<MindEvaluator>(objective, plan);
     case MetricKind::kLncc:
     case MetricKind::kNgf:
-    case MetricKind::kMind:
       break;
   }
   return std::make_unique<StoredImageEvaluator>(objective, plan);
@@ -358,13 +416,13 @@ std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const Ffd
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective) {
   INTRAWARP_ASSIGN_OR_RETURN(const FfdPlan plan, MakeFfdPlan(objective));
   std::unique_ptr<Evaluator> evaluator = NewEvaluator(objective, plan);
-  INTRAWARP_RETURN_IF_ERROR(
-      evaluator->Allocate(ctx, Layout(objective.metric, objective.fixed.geometry, objective.grid)));
+  INTRAWARP_RETURN_IF_ERROR(evaluator->Allocate(
+      ctx, Layout(objective.metric, objective.fixed.geometry, objective.moving.geometry, objective.grid)));
   return evaluator;
 }
 
-int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
-  return Layout(metric, fixed, grid).bytes();
+int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& moving, const Geometry& grid) {
+  return Layout(metric, fixed, moving, grid).bytes();
 }
 
 }  // namespace intrawarp::cpu

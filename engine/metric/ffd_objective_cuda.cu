@@ -9,6 +9,7 @@
 #include "engine/device/cuda_device.h"
 #include "engine/metric/ffd_objective.cuh"
 #include "engine/metric/ffd_plan.h"
+#include "engine/metric/mind.h"
 #include "engine/metric/ssd.h"
 #include "engine/metric/voxel_gradient.h"
 
@@ -63,6 +64,29 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   const float own = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
   float* const out = gradient + 3 * static_cast<size_t>(first) + element;
   *out = adds ? *out + own : own;
+}
+
+// What an evaluation with MIND keeps: the value of each channel, and the sum of their gradients.
+struct MindSums {
+  MetricValue* values = nullptr;
+  float* gradient = nullptr;
+};
+
+// One thread.
+__global__ void SumValuesKernel(const MetricValue* values, const int* skip, MetricValue* out) {
+  if (skip != nullptr && *skip != 0) return;
+  MetricValue sum{0, values[0].samples};
+  for (int c = 0; c < kDescriptorChannels; ++c) sum.metric += values[c].metric;
+  *out = sum;
+}
+
+constexpr int kAddThreads = 256;
+
+__global__ void __launch_bounds__(kAddThreads)
+    AddKernel(const float* from, int64_t count, const int* skip, bool adds, float* to) {
+  if (skip != nullptr && *skip != 0) return;
+  const int64_t i = int64_t{blockIdx.x} * kAddThreads + threadIdx.x;
+  if (i < count) to[i] = adds ? to[i] + from[i] : from[i];
 }
 
 // ---- Plans ----
@@ -129,7 +153,7 @@ struct Sizes {
   Sizes(MetricKind metric, Int3 size, const FfdTiles& t) {
     const size_t voxels = static_cast<size_t>(size.x) * size.y * size.z;
     partials = static_cast<size_t>(t.patch()) * t.planes * t.pieces();
-    if (metric == MetricKind::kSsd) block_sums = t.pieces();
+    if (metric == MetricKind::kSsd || metric == MetricKind::kMind) block_sums = t.pieces();
     if (metric == MetricKind::kNmi) {
       bins = voxels;
       histogram = derivative = kNmiBins * kNmiBins;
@@ -185,9 +209,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
                                                         wants_gradient ? voxel_gradient_ : nullptr, value));
         return wants_gradient ? Pass<FfdPass::kVoxelGradient>(ctx, args) : absl::OkStatus();
       case MetricKind::kMind:
-        break;
+        return MeasureChannels(ctx, args, wants_gradient);
     }
-    return absl::UnimplementedError("metric: mind");
+    return absl::OkStatus();
   }
 
  private:
@@ -226,6 +250,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     INTRAWARP_RETURN_IF_ERROR(UploadTables(ctx, plan));
     INTRAWARP_RETURN_IF_ERROR(AllocateScratch(ctx));
     if (o.metric == MetricKind::kNmi) INTRAWARP_RETURN_IF_ERROR(SetUpNmi(ctx, plan));
+    if (o.metric == MetricKind::kMind) INTRAWARP_RETURN_IF_ERROR(SetUpMind(ctx));
     // The tables' sources end with this call.
     return ctx.device().Synchronize(ctx.stream());
   }
@@ -285,6 +310,33 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     return absl::OkStatus();
   }
 
+  absl::Status SetUpMind(const ExecContext& ctx) {
+    const FfdObjective& o = objective_;
+    INTRAWARP_ASSIGN_OR_RETURN(mind_.values, ctx.arena().Allocate<MetricValue>(kDescriptorChannels));
+    INTRAWARP_ASSIGN_OR_RETURN(mind_.gradient, ctx.arena().Allocate<float>(3 * o.grid.voxels()));
+    INTRAWARP_ASSIGN_OR_RETURN(fixed_channels_, DescribeChannels(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
+    INTRAWARP_ASSIGN_OR_RETURN(moving_channels_, DescribeChannels(ctx, o.moving, o.moving_mask, o.moving_stddev));
+    args_.scale = 1;
+    return absl::OkStatus();
+  }
+
+  // The SSD of each channel in turn.
+  absl::Status MeasureChannels(const ExecContext& ctx, FfdArgs args, bool wants_gradient) {
+    MetricValue* const value = args.value;
+    for (int c = 0; c < kDescriptorChannels; ++c) {
+      args.fixed = fixed_channels_[c];
+      args.moving = moving_channels_[c];
+      args.value = mind_.values + c;
+      INTRAWARP_RETURN_IF_ERROR(wants_gradient ? Pass<FfdPass::kSsd>(ctx, args) : Pass<FfdPass::kSsdValue>(ctx, args));
+      if (!wants_gradient) continue;
+      INTRAWARP_RETURN_IF_ERROR(
+          GatherPartials(ctx, args.skip, args.value, /*divide_by_samples=*/true, /*adds=*/c > 0, mind_.gradient));
+    }
+    SumValuesKernel<<<1, 1, 0, CudaStream(ctx)>>>(mind_.values, args.skip, value);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+
   bool masked() const { return args_.fixed_mask != nullptr || args_.moving_mask != nullptr; }
 
   template <FfdPass kPass, bool kMasked>
@@ -328,12 +380,24 @@ class CudaFfdEvaluator final : public FfdEvaluator {
 
   absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue* value, bool adds,
                       float* gradient) override {
+    if (objective_.metric != MetricKind::kMind) {
+      return GatherPartials(ctx, skip, value, objective_.metric == MetricKind::kSsd, adds, gradient);
+    }
+    const int64_t count = 3 * objective_.grid.voxels();
+    AddKernel<<<CeilDivide(count, kAddThreads), kAddThreads, 0, CudaStream(ctx)>>>(mind_.gradient, count, skip, adds,
+                                                                                   gradient);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  absl::Status GatherPartials(const ExecContext& ctx, const int* skip, const MetricValue* value, bool divide_by_samples,
+                              bool adds, float* gradient) {
     const int64_t nodes = objective_.grid.voxels();
     FfdArgs args = args_;
     args.skip = skip;
     args.value = const_cast<MetricValue*>(value);
     GatherKernel<<<CeilDivide(nodes, kGatherNodes), dim3(kGatherNodes, 3), 0, CudaStream(ctx)>>>(
-        args, gather_, objective_.metric == MetricKind::kSsd, adds, gradient);
+        args, gather_, divide_by_samples, adds, gradient);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -347,6 +411,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   uint8_t* bins_ = nullptr;
   float* derivative_ = nullptr;
   float* voxel_gradient_ = nullptr;
+  MindSums mind_;
+  MindChannels fixed_channels_, moving_channels_;
 };
 
 }  // namespace
@@ -355,7 +421,7 @@ absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext
   return CudaFfdEvaluator::Make(ctx, objective);
 }
 
-int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
+int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& moving, const Geometry& grid) {
   FfdObjective objective;
   objective.metric = metric;
   objective.fixed.geometry = objective.moving.geometry = fixed;
@@ -375,6 +441,11 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
            2 * rounded(1, sizeof(unsigned)) + rounded(sizes.bins, 1) +
            rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
            2 * rounded(sizes.warped, sizeof(float));
+  if (metric == MetricKind::kMind) {
+    bytes += rounded(kDescriptorChannels, sizeof(MetricValue)) + rounded(3 * grid.voxels(), sizeof(float)) +
+             MindChannelBytes(fixed) + MindChannelBytes(moving) +
+             std::max(MindWorkspaceBytes(fixed), MindWorkspaceBytes(moving));
+  }
   return bytes + VoxelGradientWorkspaceBytes(metric, fixed.size);
 }
 

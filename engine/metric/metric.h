@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metrics by which two images are compared, found by name. Each has a header of its name with its definition and
-// source (ssd.h, ngf.h, nmi.h, lncc.h, and feature/descriptor.h for mind); affine_objective.h and ffd_objective.h are
-// composed of them, but for mind, which only the discrete search has. All are minimised.
+// source (ssd.h, ngf.h, nmi.h, lncc.h, mind.h); affine_objective.h and ffd_objective.h are composed of them. Mind is a
+// metric of ffd and of the discrete search only. All are minimised.
 #ifndef INTRAWARP_ENGINE_METRIC_METRIC_H_
 #define INTRAWARP_ENGINE_METRIC_METRIC_H_
 
@@ -24,8 +24,8 @@ struct MetricTraits {
 };
 
 inline constexpr MetricTraits kMetricTable[] = {
-    {MetricKind::kSsd, "ssd", false},  {MetricKind::kNgf, "ngf", true},   {MetricKind::kNmi, "nmi", false},
-    {MetricKind::kLncc, "lncc", true}, {MetricKind::kMind, "mind", true},
+    {MetricKind::kSsd, "ssd", false},  {MetricKind::kNgf, "ngf", true},    {MetricKind::kNmi, "nmi", false},
+    {MetricKind::kLncc, "lncc", true}, {MetricKind::kMind, "mind", false},
 };
 
 constexpr const MetricTraits& TraitsOf(MetricKind kind) { return kMetricTable[static_cast<int>(kind)]; }

@@ -369,7 +369,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
 // The device memory that a position and a refined one take.
 int64_t PositionBytes(const Geometry& grid) { return 2 * Arena::Rounded(Elements(grid) * sizeof(float)); }
 
-int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage&,
+int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
                        const StageOptions& stage) {
   const auto& options = std::get<FfdOptions>(stage);
   int64_t level = 0, positions = 0;
@@ -381,8 +381,10 @@ int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const P
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + PenaltiesWorkspaceBytes(grid);
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
-      level = std::max(level, FfdEvaluatorBytes(device, *options.metric, fixed.levels()[i].volume.geometry, grid) +
-                                  std::max(descent, unfolding));
+      const Geometry& voxels = fixed.levels()[i].volume.geometry;
+      const Geometry& moving_voxels = moving.levels()[MatchingLevel(moving, voxels)].volume.geometry;
+      const int64_t evaluator = FfdEvaluatorBytes(device, *options.metric, voxels, moving_voxels, grid);
+      level = std::max(level, evaluator + std::max(descent, unfolding));
     }
     positions = PositionBytes(grids->front());
     level = std::max(level, ResampleControlGridWorkspaceBytes(grids->front()));
@@ -423,7 +425,6 @@ bool StartsFrom(const Transform& transform) { return transform.is_affine() || tr
 
 absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
   const auto& options = std::get<FfdOptions>(stage);
-  INTRAWARP_RETURN_IF_ERROR(ValidateMetric(options.metric));
   INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
   if (options.spacing_vox.has_value() &&
       !(*options.spacing_vox >= FfdOptions::kLeastSpacingVox && std::isfinite(*options.spacing_vox))) {

@@ -63,7 +63,7 @@ absl::Status ValidateRange(absl::string_view field, std::optional<double> value,
 
 absl::Status ValidateMetric(std::optional<MetricKind> metric) {
   if (metric != MetricKind::kMind) return absl::OkStatus();
-  return FieldError(absl::StatusCode::kUnimplemented, "metric", "mind is only for search in this version");
+  return FieldError(absl::StatusCode::kUnimplemented, "metric", "mind is only for ffd and search in this version");
 }
 
 absl::Status ValidateEffort(std::optional<int> levels, std::optional<int> iterations) {

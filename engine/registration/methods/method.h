@@ -90,7 +90,7 @@ const Method& MethodOf(const StageOptions& options);
 // The options with levels set, where the method has them.
 StageOptions WithLevels(StageOptions options, int levels);
 
-// UNIMPLEMENTED "metric: ..." for mind, which no optimiser has yet.
+// UNIMPLEMENTED "metric: ..." for mind, which rigid and affine do not have yet.
 absl::Status ValidateMetric(std::optional<MetricKind> metric);
 // INVALID_ARGUMENT "levels: ..." and "iterations: ..." when a value that is set is out of the limits of stage.h.
 absl::Status ValidateEffort(std::optional<int> levels, std::optional<int> iterations);

@@ -90,7 +90,7 @@ constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {
     case MetricKind::kNgf:
       return 0.05;
     case MetricKind::kMind:
-      break;
+      return 0.35;
   }
   return 0;
 }

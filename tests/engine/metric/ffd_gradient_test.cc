@@ -181,7 +181,7 @@ TEST_P(FfdObjectiveTest, TakesTheMemoryThatItSays) {
       o.degrees = {0, 0, 0};
       const HostProblem p = MakeProblem(metric, o);
       SCOPED_TRACE(Describe(p));
-      const int64_t bytes = FfdEvaluatorBytes(device(), metric, p.fixed.geometry, p.grid);
+      const int64_t bytes = FfdEvaluatorBytes(device(), metric, p.fixed.geometry, p.moving.geometry, p.grid);
       OwnedContext owned = *OwnedContext::Create(device(), bytes);
       const ExecContext context = owned.context();
       auto evaluator = MakeFfdEvaluator(context, UploadProblem(p));

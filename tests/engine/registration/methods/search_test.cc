@@ -134,8 +134,7 @@ TEST_P(SearchTest, SaysWhatIsWrong) {
   EXPECT_EQ(error({SearchOptions{}, LogDemonsOptions{}}).message(),
             "stages[1].method: must be search or ffd after search");
   for (const StageOptions& stage : {StageOptions(AffineOptions{.metric = MetricKind::kMind}),
-                                    StageOptions(RigidOptions{.metric = MetricKind::kMind}),
-                                    StageOptions(FfdOptions{.metric = MetricKind::kMind})}) {
+                                    StageOptions(RigidOptions{.metric = MetricKind::kMind})}) {
     const absl::Status status = error({stage});
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
     EXPECT_EQ(FieldOf(status), "stages[0].metric");

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/metric/mind.h"
+
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+// Which voxels count for the noise.
+absl::StatusOr<const uint8_t*> Valid(const ExecContext& ctx, ConstMaskView mask, int64_t voxels) {
+  if (mask.data != nullptr) return mask.data;
+  INTRAWARP_ASSIGN_OR_RETURN(uint8_t * all, ctx.arena().Allocate<uint8_t>(voxels));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(all, 1, voxels, ctx.stream()));
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<MindChannels> DescribeChannels(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
+                                              double stddev) {
+  const int64_t voxels = image.geometry.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(float* channels, ctx.arena().Allocate<float>(kDescriptorChannels * voxels));
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(const uint8_t* valid, Valid(ctx, mask, voxels));
+  INTRAWARP_RETURN_IF_ERROR(
+      ComputeDescriptors(ctx, image, valid, kMindDistance, DescriptorFloor(stddev), descriptors, noise));
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SplitDescriptors, descriptors, voxels, channels));
+  return MindChannels{channels, voxels};
+}
+
+int64_t MindChannelBytes(const Geometry& image) {
+  return Arena::Rounded(kDescriptorChannels * image.voxels() * sizeof(float));
+}
+
+int64_t MindWorkspaceBytes(const Geometry& image) {
+  const int64_t voxels = image.voxels();
+  return Arena::Rounded(voxels * sizeof(Descriptor)) + Arena::Rounded(sizeof(float)) + Arena::Rounded(voxels) +
+         static_cast<int64_t>(DescriptorWorkspaceBytes(image));
+}
+
+}  // namespace intrawarp
