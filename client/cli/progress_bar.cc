@@ -33,10 +33,16 @@ struct Step {
 
 // The steps of a registration without named stages, by the numbers of Progress.stage (registration.proto).
 std::vector<Step> AutomaticSteps() {
-  return {{"affine (ngf)", 1},   {"affine (nmi)", 1},
-          {"affine (ssd)", 0.2}, {"ffd (nmi)", kDeformable},
-          {"search", 1},         {"ffd (lncc) after search", 3},
-          {"ffd (lncc)", 2},     {"ffd (nmi, strong bending)", 1}};
+  return {{"affine (ngf)", 1},
+          {"affine (nmi)", 1},
+          {"affine (ssd)", 0.2},
+          {"ffd (nmi)", kDeformable},
+          {"search", 1},
+          {"ffd (mind) after search", 3},
+          {"ffd (lncc) after search", 1},
+          {"ffd (lncc) after nmi", 2},
+          {"ffd (lncc)", 1},
+          {"ffd (nmi, strong bending)", 1}};
 }
 
 std::vector<Step> StepsOf(const v1::RegistrationOptions& options) {

@@ -67,7 +67,7 @@ std::string MethodsWith(const std::string& flag) {
 }
 
 v1::Metric MetricFromName(const std::string& name) {
-  for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+  for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC, v1::METRIC_MIND}) {
     if (MetricName(metric) == name) return metric;
   }
   return v1::METRIC_UNSPECIFIED;
@@ -191,9 +191,9 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .help = "auto (default): affine or search, then ffd, with what suits the images; or stages in order: rigid, "
                "affine, search, ffd, log-demons"},
       {.name = "metric",
-       .placeholder = "ssd|ngf|nmi|lncc",
+       .placeholder = "ssd|ngf|nmi|lncc|mind",
        .help = "of the last stage; default: ssd for rigid, affine and log-demons, nmi for ffd",
-       .choices = {"ssd", "ngf", "nmi", "lncc"}},
+       .choices = {"ssd", "ngf", "nmi", "lncc", "mind"}},
       {.name = "levels",
        .type = FlagType::kInteger,
        .placeholder = "N",

@@ -247,7 +247,8 @@ Json DeformationTrials(const v1::Choice& choice) {
                     {"contradicts", trial.contradicts()},
                     {"accepted", trial.accepted()},
                     {"chosen", trial.chosen()},
-                    {"searched", trial.searched()}});
+                    {"searched", trial.searched()},
+                    {"refined", trial.refined()}});
   }
   return rows;
 }
@@ -322,6 +323,8 @@ std::string MetricName(v1::Metric metric) {
       return "nmi";
     case v1::METRIC_LNCC:
       return "lncc";
+    case v1::METRIC_MIND:
+      return "mind";
     default:
       return "";
   }

@@ -2,6 +2,7 @@
 #include "engine/registration/automatic.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,14 +26,26 @@ FfdOptions DeformableStage(MetricKind metric) {
   return FfdOptions{.metric = metric, .bending_weight = FfdOptions::DefaultBendingWeight(metric)};
 }
 
-FfdOptions StageAfterSearch(MetricKind metric) {
-  return FfdOptions{.metric = metric, .spacing_vox = kSearchedSpacingVox, .bending_weight = kSearchedBending};
+// MIND on the features of the search, which are not deceived by what intensities do.
+FfdOptions FeatureStage() {
+  return FfdOptions{.metric = MetricKind::kMind, .spacing_vox = kFineSpacingVox, .bending_weight = kFeatureBending};
+}
+
+// LNCC at the finest level, after a stage that has found the deformation.
+FfdOptions DetailStage() {
+  return FfdOptions{
+      .metric = MetricKind::kLncc, .levels = 1, .spacing_vox = kFineSpacingVox, .bending_weight = kDetailBending};
 }
 
 DeformationTrial TrialOf(const FfdOptions& options) {
   DeformationTrial trial;
   trial.metric = *options.metric;
   trial.bending_weight = *options.bending_weight;
+  return trial;
+}
+
+DeformationTrial WithoutResult(DeformationTrial trial) {
+  trial.has_result = trial.is_accepted = false;
   return trial;
 }
 
@@ -65,9 +78,10 @@ class AutomaticRegistration {
   };
   struct Deformed {
     StageResult stage;
-    FfdOptions options;
-    // The stage before it where that was a search.
-    std::optional<StageReport> search;
+    // What led from the affine part, or, after a search, from the start, to it; the last one is its own.
+    std::vector<StageOptions> stages;
+    // The reports of the stages before it.
+    std::vector<StageReport> reports;
     // Its place in choice_.deformations.
     size_t trial = 0;
   };
@@ -80,14 +94,18 @@ class AutomaticRegistration {
   absl::Status Deform();
   absl::Status TryDeformation(AutomaticStep step, const FfdOptions& options);
   absl::Status TryAnotherDeformation(AutomaticStep step, const FfdOptions& options);
-  absl::Status AddFailed(const FfdOptions& options, bool is_searched);
   absl::Status TryWithLncc();
+  absl::Status TryDetail();
+  absl::Status RefineBest();
   absl::Status TrySearch();
-  absl::Status SearchAndDeform(const FfdOptions& options);
+  absl::Status SearchAndDeform();
+  absl::StatusOr<StageResult> RunAfter(AutomaticStep step, const FfdOptions& options, const AffineMap& start,
+                                       const Transform& earlier);
   absl::StatusOr<DeformationTrial> Judge(const FfdOptions& options, const Transform& transform);
   absl::StatusOr<DeformationTrial> JudgeAgainst(const ResidualProbe& probe, const std::optional<ErrorEstimate>& error,
                                                 const FfdOptions& options, const Transform& transform);
-  bool HasAccepted() const { return choice_.deformations[best_->trial].is_accepted; }
+  const DeformationTrial& Best() const { return choice_.deformations[best_->trial]; }
+  bool HasAccepted() const { return Best().is_accepted; }
   absl::Status Answer();
   absl::StatusOr<bool> IsWorse();
 
@@ -221,12 +239,16 @@ absl::Status AutomaticRegistration::Deform() {
   return Answer();
 }
 
-// LNCC after a search where that may be better, and from the affine part where the search does not lead.
+// LNCC after a search where that may be better. Where it does not lead, LNCC continues the deformation of NMI, or,
+// where that was rejected, begins at the affine part.
 absl::Status AutomaticRegistration::TryWithLncc() {
-  if (!is_stopped_ && TakesSearch(affine_.error, HasAccepted())) INTRAWARP_RETURN_IF_ERROR(TrySearch());
-  const bool leads = best_->search.has_value();
-  if (leads || is_stopped_) return absl::OkStatus();
-  return TryAnotherDeformation(AutomaticStep::kLocalDeformation, DeformableStage(MetricKind::kLncc));
+  if (is_stopped_) return absl::OkStatus();
+  if (!HasAccepted()) {
+    return TryAnotherDeformation(AutomaticStep::kLocalDeformation, DeformableStage(MetricKind::kLncc));
+  }
+  if (TakesSearch(affine_.error, Best())) INTRAWARP_RETURN_IF_ERROR(TrySearch());
+  const bool leads = Best().is_searched;
+  return leads || is_stopped_ ? absl::OkStatus() : TryDetail();
 }
 
 // Runs an ffd stage from the affine result and keeps its result where it is the best so far. The best so far and the
@@ -240,7 +262,7 @@ absl::Status AutomaticRegistration::TryDeformation(AutomaticStep step, const Ffd
   // One that a budget ended is not compared with one that was accepted.
   const bool is_comparable = best == nullptr || !best->is_accepted || !is_stopped_;
   const bool is_better = best == nullptr || (is_comparable && TakesTheLead(trial, *best, input_.keep_deformation));
-  if (is_better) best_ = Deformed{std::move(stage), options, std::nullopt, choice_.deformations.size()};
+  if (is_better) best_ = Deformed{std::move(stage), {options}, {}, choice_.deformations.size()};
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
 }
@@ -248,39 +270,77 @@ absl::Status AutomaticRegistration::TryDeformation(AutomaticStep step, const Ffd
 // The same with a result already, which remains where the stage has none.
 absl::Status AutomaticRegistration::TryAnotherDeformation(AutomaticStep step, const FfdOptions& options) {
   const absl::Status status = TryDeformation(step, options);
-  return absl::IsFailedPrecondition(status) ? AddFailed(options, /*is_searched=*/false) : status;
+  if (!absl::IsFailedPrecondition(status)) return status;
+  choice_.deformations.push_back(WithoutResult(TrialOf(options)));
+  return absl::OkStatus();
 }
 
-absl::Status AutomaticRegistration::AddFailed(const FfdOptions& options, bool is_searched) {
-  DeformationTrial trial = TrialOf(options);
-  trial.is_searched = is_searched;
-  trial.has_result = trial.is_accepted = false;
+absl::StatusOr<StageResult> AutomaticRegistration::RunAfter(AutomaticStep step, const FfdOptions& options,
+                                                            const AffineMap& start, const Transform& earlier) {
+  const StageOptions resolved = ResolvedStage(options);
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(step, resolved, start, &earlier, /*continues_stage=*/true));
+  is_stopped_ = stage.report.stop_reason == StopReason::kBudget;
+  return stage;
+}
+
+// Tries to refine the best deformation. A failed try leaves it as it is.
+absl::Status AutomaticRegistration::TryDetail() {
+  const absl::Status status = RefineBest();
+  if (!absl::IsFailedPrecondition(status)) return status;
+  DeformationTrial trial = WithoutResult(TrialOf(DetailStage()));
+  trial.is_refinement = true;
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
 }
 
-// Tries a search with an ffd stage after it. A failed one leaves the earlier result as it is.
+absl::Status AutomaticRegistration::RefineBest() {
+  const FfdOptions options = DetailStage();
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
+                             RunAfter(AutomaticStep::kDetail, options, Affine(), best_->stage.transform));
+  INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial, Judge(options, stage.transform));
+  trial.is_refinement = true;
+  if (!is_stopped_ && RefinementLeads(trial, Best())) {
+    best_->reports.push_back(std::move(best_->stage.report));
+    best_->stages.push_back(options);
+    best_->stage = std::move(stage);
+    best_->trial = choice_.deformations.size();
+  }
+  choice_.deformations.push_back(std::move(trial));
+  return absl::OkStatus();
+}
+
+// Tries a search with ffd stages after it. A failed one leaves the earlier result as it is.
 absl::Status AutomaticRegistration::TrySearch() {
-  const FfdOptions options = StageAfterSearch(MetricKind::kLncc);
-  const absl::Status status = SearchAndDeform(options);
-  return absl::IsFailedPrecondition(status) ? AddFailed(options, /*is_searched=*/true) : status;
+  const absl::Status status = SearchAndDeform();
+  if (!absl::IsFailedPrecondition(status)) return status;
+  DeformationTrial trial = WithoutResult(TrialOf(DetailStage()));
+  trial.is_searched = true;
+  choice_.deformations.push_back(std::move(trial));
+  return absl::OkStatus();
 }
 
 // The affine part of such a result is only the map of the start.
-absl::Status AutomaticRegistration::SearchAndDeform(const FfdOptions& options) {
-  const StageOptions search_options = ResolvedStage(SearchOptions{}), ffd_options = ResolvedStage(options);
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult search, RunStep(AutomaticStep::kSearch, search_options, search_start_));
+absl::Status AutomaticRegistration::SearchAndDeform() {
+  const FfdOptions options = DetailStage();
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult search,
+                             RunStep(AutomaticStep::kSearch, ResolvedStage(SearchOptions{}), search_start_));
   is_stopped_ = search.report.stop_reason == StopReason::kBudget;
   if (is_stopped_) return absl::OkStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(AutomaticStep::kDeformationAfterSearch, ffd_options,
-                                                        search_start_, &search.transform, /*continues_stage=*/true));
-  is_stopped_ = stage.report.stop_reason == StopReason::kBudget;
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
+                             RunAfter(AutomaticStep::kFeatures, FeatureStage(), search_start_, search.transform));
+  if (is_stopped_) return absl::OkStatus();
+  search.transform = Transform(search_start_);
+  std::vector<StageReport> reports = {std::move(search.report), std::move(stage.report)};
+  INTRAWARP_ASSIGN_OR_RETURN(stage,
+                             RunAfter(AutomaticStep::kDetailAfterSearch, options, search_start_, stage.transform));
   INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe before, Probe(Transform(search_start_)));
   INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial,
                              JudgeAgainst(before, PredictError(before), options, stage.transform));
   trial.is_searched = true;
-  const bool leads = !is_stopped_ && SearchLeads(trial, choice_.deformations[best_->trial]);
-  if (leads) best_ = Deformed{std::move(stage), options, std::move(search.report), choice_.deformations.size()};
+  if (!is_stopped_ && SearchLeads(trial, Best())) {
+    best_ = Deformed{
+        std::move(stage), {SearchOptions{}, FeatureStage(), options}, std::move(reports), choice_.deformations.size()};
+  }
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
 }
@@ -317,14 +377,15 @@ absl::Status AutomaticRegistration::Answer() {
   DeformationTrial& trial = choice_.deformations[best_->trial];
   trial.is_chosen = true;
   result_.stop_reason = is_stopped_ ? StopReason::kBudget : best_->stage.report.stop_reason;
-  if (best_->search.has_value()) {
-    choice_.stages = {SearchOptions{}};
-    result_.stages = {*std::move(best_->search)};
+  if (trial.is_searched) {
+    choice_.stages.clear();
+    result_.stages.clear();
     for (AffineTrial& affine : choice_.affine) affine.is_chosen = false;
   }
+  std::move(best_->reports.begin(), best_->reports.end(), std::back_inserter(result_.stages));
   result_.stages.push_back(std::move(best_->stage.report));
   result_.transform = std::move(best_->stage.transform);
-  choice_.stages.push_back(best_->options);
+  choice_.stages.insert(choice_.stages.end(), best_->stages.begin(), best_->stages.end());
   choice_.error = trial.is_accepted || input_.keep_deformation ? trial.error : affine_.error;
   if (!trial.is_accepted) choice_.rejected_gain = trial.gain;
   choice_.keeps_rejected = !trial.is_accepted && input_.keep_deformation;
@@ -336,7 +397,7 @@ absl::Status AutomaticRegistration::Answer() {
 }
 
 absl::StatusOr<bool> AutomaticRegistration::IsWorse() {
-  const StageOptions last = ResolvedStage(best_->options);
+  const StageOptions last = ResolvedStage(best_->stages.back());
   const auto objective = [&](const Transform& transform) {
     return kFfdMethod.objective(ctx_, images_, last, transform);
   };
@@ -367,17 +428,16 @@ int64_t AutomaticWorkspaceBytes(const Device& device, const RegistrationInput& i
 
 int64_t AutomaticResultBytes(const Geometry& fixed) {
   const int64_t aligned = StageResultBytes(DeformableStage(MetricKind::kNmi), fixed);
-  return fixed.is_2d() ? aligned : std::max(aligned, StageResultBytes(StageAfterSearch(MetricKind::kLncc), fixed));
+  return fixed.is_2d() ? aligned : std::max(aligned, StageResultBytes(DetailStage(), fixed));
 }
 
-// The best deformation so far stays beside another from the affine part, or beside a search and the deformation after
-// it.
+// The best deformation so far stays beside another from the affine part, beside a search and the stage after it, or
+// beside two stages after a search. The one that is refined is of NMI.
 int64_t AutomaticTransformBytes(const Geometry& fixed) {
   const int64_t aligned = StageResultBytes(DeformableStage(MetricKind::kNmi), fixed);
   if (fixed.is_2d()) return 2 * aligned;
-  const int64_t searched =
-      StageResultBytes(SearchOptions{}, fixed) + StageResultBytes(StageAfterSearch(MetricKind::kLncc), fixed);
-  return aligned + std::max(aligned, searched);
+  const int64_t fine = StageResultBytes(DetailStage(), fixed);
+  return aligned + std::max({aligned, StageResultBytes(SearchOptions{}, fixed) + fine, 2 * fine});
 }
 
 absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx, const RegistrationInput& input,
@@ -387,24 +447,20 @@ absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx,
 
 std::vector<StageOptions> AutomaticStages() {
   const FfdOptions deformable{.metric = MetricKind::kNmi};
-  return {AffineOptions{.metric = MetricKind::kNmi}, SearchOptions{}, deformable, StageAfterSearch(MetricKind::kNmi)};
+  return {AffineOptions{.metric = MetricKind::kNmi}, SearchOptions{}, deformable, DetailStage()};
 }
 
 std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed) {
   const std::vector<MetricKind> metrics = AffineMetrics(fixed);
-  std::vector<StageOptions> stages;
-  if (SearchMetric(fixed) != metrics.front()) stages.push_back(RigidOptions{.metric = SearchMetric(fixed)});
-  for (const MetricKind metric : metrics) stages.push_back(AffineOptions{.metric = metric});
-  std::vector<std::vector<StageOptions>> pipelines;
-  for (const MetricKind metric : DeformableMetrics(fixed)) {
-    pipelines.push_back(stages);
-    pipelines.back().push_back(DeformableStage(metric));
-  }
-  if (fixed.is_2d()) return pipelines;
-  stages.push_back(SearchOptions{});
-  stages.push_back(StageAfterSearch(MetricKind::kLncc));
-  pipelines.push_back(std::move(stages));
-  return pipelines;
+  std::vector<StageOptions> aligned;
+  if (SearchMetric(fixed) != metrics.front()) aligned.push_back(RigidOptions{.metric = SearchMetric(fixed)});
+  for (const MetricKind metric : metrics) aligned.push_back(AffineOptions{.metric = metric});
+  aligned.push_back(DeformableStage(MetricKind::kNmi));
+  if (fixed.is_2d()) return {aligned};
+  return {aligned,
+          {AffineOptions{.metric = metrics.back()}, DeformableStage(MetricKind::kNmi), DetailStage()},
+          {AffineOptions{.metric = metrics.back()}, DeformableStage(MetricKind::kLncc)},
+          {SearchOptions{}, FeatureStage(), DetailStage()}};
 }
 
 }  // namespace intrawarp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registration that chooses: an affine and an ffd stage, or a search and an ffd stage, whose metrics, weight and
-// grid follow from the images. Of each there are few, so that the most that result and workspace take is known before.
+// The registration that chooses: an affine stage and one or two ffd stages, or a search and two ffd stages, whose
+// metrics, weights and grids follow from the images. There are few of each, so that the most that result and workspace
+// take is known before.
 //
 // - The start is searched once, with NGF (starts.h), unless one is given.
 // - The affine stage runs with every metric of kAffineTrials (in 2-D of kPlaneTrials) from that start. The residual
@@ -8,11 +9,13 @@
 //   stays where another is ahead by less than kClearlySmaller. Results that are not clearly behind it and lie within
 //   kOneMapNodes of it, in the mean over the blocks of the probe, are estimates of one map, whose errors differ with
 //   their metrics: their mean is the affine part, unless the probe finds it clearly worse.
-// - The deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight line
-//   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again. Where the affine result
-//   does not agree yet (TakesSearch), LNCC follows a discrete search (search.h) from the start, on a finer grid
-//   (kSearchedSpacingVox): tissue that slides along other tissue is further from the affine map of the whole body than
-//   from the start. Its result leads by SearchLeads; otherwise LNCC runs from the affine part.
+// - The first deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight
+// line
+//   (linearity of kLeastLinearity or more), LNCC is tried, too. Where NMI's deformation was accepted and leaves much
+//   (TakesSearch), a discrete search (search.h) from the start is followed by MIND and by LNCC on a finer grid
+//   (kFineSpacingVox): tissue that slides along other tissue is further from the affine map of the whole body than from
+//   the start. That result leads by SearchLeads. Otherwise LNCC continues NMI's deformation at the finest level, on
+//   that grid, and leads by RefinementLeads. Where NMI's deformation was rejected, LNCC runs from the affine part.
 // - The deformation gate (JudgeDeformation, deformation_gate.h) judges each deformation, and knows whether a straight
 //   line fits the intensities (kMostLackOfFit). Where the affine result does not agree yet (kAgreedAlready), NMI with
 //   kStrongBending follows on rejected deformations. Without an accepted one the answer is the affine part, or, with

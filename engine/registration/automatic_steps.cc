@@ -8,10 +8,16 @@
 namespace intrawarp {
 namespace {
 
-constexpr std::array<absl::string_view, kAutomaticSteps> kNames = {"affine (ngf)", "affine (nmi)",
-                                                                   "affine (ssd)", "ffd (nmi)",
-                                                                   "search",       "ffd (lncc) after search",
-                                                                   "ffd (lncc)",   "ffd (nmi, strong bending)"};
+constexpr std::array<absl::string_view, kAutomaticSteps> kNames = {"affine (ngf)",
+                                                                   "affine (nmi)",
+                                                                   "affine (ssd)",
+                                                                   "ffd (nmi)",
+                                                                   "search",
+                                                                   "ffd (mind) after search",
+                                                                   "ffd (lncc) after search",
+                                                                   "ffd (lncc) after nmi",
+                                                                   "ffd (lncc)",
+                                                                   "ffd (nmi, strong bending)"};
 
 std::string NameOf(const RegistrationInput& input, int stage) {
   if (input.automatic && stage < kAutomaticSteps) return std::string(kNames[stage]);

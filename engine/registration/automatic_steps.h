@@ -17,13 +17,15 @@ enum class AutomaticStep {
   kAffineNgf,
   kAffineNmi,
   kAffineSsd,
-  kDeformation,             // ffd with NMI
-  kSearch,                  // a discrete search from the start
-  kDeformationAfterSearch,  // ffd with LNCC
-  kLocalDeformation,        // ffd with LNCC from the affine part
-  kStrongBending,           // ffd with NMI
+  kDeformation,        // ffd with NMI
+  kSearch,             // a discrete search from the start
+  kFeatures,           // ffd with MIND, after the search
+  kDetailAfterSearch,  // ffd with LNCC
+  kDetail,             // ffd with LNCC, after NMI
+  kLocalDeformation,   // ffd with LNCC from the affine part
+  kStrongBending,      // ffd with NMI
 };
-inline constexpr int kAutomaticSteps = 8;
+inline constexpr int kAutomaticSteps = 10;
 
 // The affine trial with this metric, which is one of kAffineTrials or kPlaneTrials (automatic_rules.h).
 AutomaticStep AffineStep(MetricKind metric);

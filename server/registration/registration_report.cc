@@ -268,6 +268,7 @@ v1::DeformationTrial ToProto(const DeformationTrial& from) {
   to.set_accepted(from.is_accepted);
   to.set_chosen(from.is_chosen);
   to.set_searched(from.is_searched);
+  to.set_refined(from.is_refinement);
   return to;
 }
 

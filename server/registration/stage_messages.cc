@@ -29,6 +29,8 @@ absl::StatusOr<std::optional<MetricKind>> MetricFromProto(v1::Metric metric) {
       return MetricKind::kNmi;
     case v1::METRIC_LNCC:
       return MetricKind::kLncc;
+    case v1::METRIC_MIND:
+      return MetricKind::kMind;
     default:
       return Unknown("metric", metric);
   }
@@ -205,7 +207,7 @@ v1::Metric MetricToProto(MetricKind metric) {
     case MetricKind::kNgf:
       return v1::METRIC_NGF;
     case MetricKind::kMind:
-      break;
+      return v1::METRIC_MIND;
   }
   return v1::METRIC_UNSPECIFIED;
 }

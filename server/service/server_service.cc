@@ -63,7 +63,9 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   FillLogLevels(info->mutable_log_levels());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
-  for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) info->add_metrics(metric);
+  for (int metric = v1::METRIC_SSD; metric <= v1::METRIC_MIND; ++metric) {
+    info->add_metrics(static_cast<v1::Metric>(metric));
+  }
   for (int type = v1::PIXEL_TYPE_UINT8; type <= v1::PIXEL_TYPE_FLOAT64; ++type) {
     info->add_pixel_types(static_cast<v1::PixelType>(type));
   }

@@ -65,14 +65,15 @@ TEST(RegistrationFractionTest, GrowsWithTheStepsOfAuto) {
 TEST(RegistrationStepTest, NamesTheStepsOfAuto) {
   const v1::RegistrationOptions automatic;
   std::vector<std::string> names;
-  for (int step = 0; step < 8; ++step) {
+  for (int step = 0; step < 10; ++step) {
     const std::string text = RegistrationStep(automatic, At(step, 1, 3, 14));
     const size_t end = text.find(", level 2 of 3, iteration 14");
     ASSERT_NE(end, std::string::npos) << text;
     names.push_back(text.substr(0, end));
   }
   EXPECT_THAT(names, ElementsAre("affine (ngf)", "affine (nmi)", "affine (ssd)", "ffd (nmi)", "search",
-                                 "ffd (lncc) after search", "ffd (lncc)", "ffd (nmi, strong bending)"));
+                                 "ffd (mind) after search", "ffd (lncc) after search", "ffd (lncc) after nmi",
+                                 "ffd (lncc)", "ffd (nmi, strong bending)"));
 }
 
 TEST(RegistrationStepTest, NamesNoStepThatItDoesNotKnow) {
@@ -82,7 +83,7 @@ TEST(RegistrationStepTest, NamesNoStepThatItDoesNotKnow) {
   EXPECT_EQ(RegistrationStep(named, At(0, 0, 1, 3)), "search, level 1 of 1, iteration 3");
   EXPECT_EQ(RegistrationStep(named, At(1, 0, 2, 3)), "ffd, level 1 of 2, iteration 3");
   EXPECT_EQ(RegistrationStep(named, At(2, 0, 2, 3)), "stage 3, level 1 of 2, iteration 3");
-  EXPECT_EQ(RegistrationStep({}, At(8, 0, 2, 3)), "stage 9, level 1 of 2, iteration 3");
+  EXPECT_EQ(RegistrationStep({}, At(10, 0, 2, 3)), "stage 11, level 1 of 2, iteration 3");
   for (const v1::RegistrationOptions& options : {named, v1::RegistrationOptions()}) {
     EXPECT_EQ(RegistrationStep(options, At(-1, 0, 4, 0)), "before the first stage");
   }

@@ -83,6 +83,7 @@ TEST(RegistrationFlagsTest, MetricOfTheStages) {
   EXPECT_EQ(Stages({"--method=affine,log-demons"}), "affine/SSD log-demons/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "rigid/NGF log-demons/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=affine,search,ffd", "--metric=lncc"}), "affine/NGF search/UNSPECIFIED ffd/LNCC ");
+  EXPECT_EQ(Stages({"--method=search,ffd", "--metric=mind"}), "search/UNSPECIFIED ffd/MIND ");
 }
 
 TEST(RegistrationFlagsTest, ASearchHasItsDistances) {

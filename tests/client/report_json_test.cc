@@ -75,6 +75,7 @@ v1::Report Filled() {
             contradicts: true
             chosen: true
             searched: true
+            refined: true
           }
         }
         latency {
@@ -303,7 +304,8 @@ TEST(ReportJsonTest, Golden) {
         "contradicts": true,
         "accepted": false,
         "chosen": true,
-        "searched": true
+        "searched": true,
+        "refined": true
       }
     ]
   },

@@ -22,11 +22,6 @@ std::vector<MetricKind> AffineMetrics(const Geometry& fixed) {
   return metrics;
 }
 
-std::vector<MetricKind> DeformableMetrics(const Geometry& fixed) {
-  if (fixed.is_2d()) return {MetricKind::kNmi};
-  return {MetricKind::kNmi, MetricKind::kLncc};
-}
-
 MetricKind SearchMetric(const Geometry& fixed) { return HasGradients(fixed) ? MetricKind::kNgf : MetricKind::kSsd; }
 
 bool IsOnALine(const std::optional<IntensityRelation>& intensities) {
@@ -67,14 +62,20 @@ bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, b
   return last_stays || IsAhead(trial.error, best.error);
 }
 
-bool TakesSearch(const std::optional<ErrorEstimate>& affine, bool has_accepted) {
-  return has_accepted && affine.has_value() && affine->agreement < kAgreedAlready;
+bool TakesSearch(const std::optional<ErrorEstimate>& affine, const DeformationTrial& first) {
+  if (!affine.has_value() || affine->agreement >= kAgreedAlready) return false;
+  if (!first.is_accepted || !first.error.has_value()) return false;
+  return first.error->expected_mm >= kLeftForSearch * affine->expected_mm;
 }
 
 bool SearchLeads(const DeformationTrial& searched, const DeformationTrial& best) {
   if (!searched.is_accepted || !searched.error.has_value() || !best.error.has_value()) return false;
   const bool is_ahead = searched.error->expected_mm < kFarSmaller * best.error->expected_mm;
-  return is_ahead && searched.gain.value_or(0) >= best.gain.value_or(0);
+  return is_ahead && searched.gain.value_or(0) >= kAsLargeGain * best.gain.value_or(0);
+}
+
+bool RefinementLeads(const DeformationTrial& refined, const DeformationTrial& best) {
+  return refined.is_accepted && !IsAhead(best.error, refined.error);
 }
 
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine) {

@@ -26,15 +26,18 @@ inline constexpr double kLeastLinearity = 0.93;
 // IntensityRelation.lack_of_fit.
 inline constexpr double kMostLackOfFit = 0.25;
 inline constexpr double kStrongBending = 20;
-// The ffd stage after a search has these (FfdOptions).
-inline constexpr double kSearchedSpacingVox = 3, kSearchedBending = 0.4;
-// The result after a search is ahead where its expected error is below this part of the other's.
-inline constexpr double kFarSmaller = 0.86;
+// The ffd stages that follow a search or another ffd stage have these (FfdOptions): MIND after a search, and LNCC after
+// MIND or NMI.
+inline constexpr double kFineSpacingVox = 3, kFeatureBending = 0.35, kDetailBending = 0.25;
+// The first deformation leaves this part of the affine part's expected error, or more, where a search is tried.
+inline constexpr double kLeftForSearch = 0.1;
+// The result after a search is ahead where its expected error is below this part of the other's, and its gain is this
+// part of the other's or more.
+inline constexpr double kFarSmaller = 0.86, kAsLargeGain = 0.9;
 
-// For a fixed image on this grid: the metrics of the affine trials and of those deformable ones that intensities allow,
-// in their order, and that of the search of a start. NGF is none of them where an axis of two voxels has no gradients.
+// For a fixed image on this grid: the metrics of the affine trials, in their order, and the metric of the search of a
+// start. NGF is not among them where an axis of two voxels has no gradients.
 std::vector<MetricKind> AffineMetrics(const Geometry& fixed);
-std::vector<MetricKind> DeformableMetrics(const Geometry& fixed);
 MetricKind SearchMetric(const Geometry& fixed);
 
 // True when intensities are known to lie on a straight line, rising or falling.
@@ -60,13 +63,17 @@ bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, b
 // True when NMI with kStrongBending (and kAgreedAlready) is tried after rejected deformations.
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine);
 
-// True when LNCC follows a discrete search first: the affine result does not agree yet (kAgreedAlready), and the first
-// deformation was accepted. Where it was rejected, the images may have nothing in common, and a search joins them.
-bool TakesSearch(const std::optional<ErrorEstimate>& affine, bool has_accepted);
+// True when a discrete search is tried: the affine result does not agree yet (kAgreedAlready), and the first
+// deformation was accepted and leaves more than a little (kLeftForSearch). Where it was rejected, the images may have
+// nothing in common, and a search joins them.
+bool TakesSearch(const std::optional<ErrorEstimate>& affine, const DeformationTrial& first);
 // True when a result after a search takes the place of the best so far, which was accepted: it is accepted, too, its
-// expected error is below kFarSmaller of the other, and its deformation gains as large a part of its way. A longer way
-// that gains less is due to noise.
+// expected error is below kFarSmaller of the other, and its deformation gains nearly as large a part of its way
+// (kAsLargeGain). A longer way that gains less is due to noise.
 bool SearchLeads(const DeformationTrial& searched, const DeformationTrial& best);
+// True when a refinement takes the place of the accepted deformation that it continues: it is accepted, too, and the
+// other is not clearly better.
+bool RefinementLeads(const DeformationTrial& refined, const DeformationTrial& best);
 
 }  // namespace intrawarp
 

@@ -53,8 +53,11 @@ std::string DescribeReason(const Choice& choice) {
 }
 
 std::string DescribeDeformation(const DeformationTrial& trial) {
-  const std::string name = absl::StrFormat("The deformation of %s with bending weight %g%s", MetricName(trial.metric),
-                                           trial.bending_weight, trial.is_searched ? " after a search" : "");
+  const std::string name =
+      absl::StrFormat("The deformation of %s with bending weight %g%s", MetricName(trial.metric), trial.bending_weight,
+                      trial.is_searched     ? " after a search"
+                      : trial.is_refinement ? " after nmi"
+                                            : "");
   if (!trial.has_result) return absl::StrCat(name, " has no result.");
   if (!trial.gain.has_value()) return absl::StrCat(name, " could not be judged.");
   if (trial.contradicts) {

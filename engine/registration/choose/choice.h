@@ -55,8 +55,10 @@ struct DeformationTrial {
   bool has_result = true;
   // The answer's.
   bool is_chosen = false;
-  // It followed a discrete search (search.h) from the start, instead of the affine part.
+  // It followed a discrete search (search.h) from the start, and a stage of MIND, instead of the affine part.
   bool is_searched = false;
+  // It continued the accepted deformation that was tried first.
+  bool is_refinement = false;
 };
 
 struct Choice {
@@ -65,7 +67,7 @@ struct Choice {
   // At the affine result; absent with too few samples or a constant image there, and when a budget ended before.
   std::optional<IntensityRelation> intensities;
   ChoiceReason reason = ChoiceReason::kUnknownIntensities;
-  // One to four, the first with a result; where the chosen one was not accepted, none was, and the answer is the
+  // One to three, the first with a result; where the chosen one was not accepted, none was, and the answer is the
   // affine part in its form, unless the caller keeps deformations.
   std::vector<DeformationTrial> deformations;
   // The answer's; absent with too little structure. Its affine_expected_mm and deformation_mm are those of the chosen

@@ -310,7 +310,7 @@ TEST_P(AutomaticTest, StepsOfNamedStagesAreTheirMethods) {
   EXPECT_EQ(StepText(input, {.stage = kBeforeStages, .levels = 4}), "before the first stage");
   EXPECT_EQ(StepText(input, {.stage = 5, .levels = 1}), "stage 6, level 1 of 1");
   input.automatic = true;
-  EXPECT_EQ(StepText(input, {.stage = kAutomaticSteps, .levels = 1}), "stage 9, level 1 of 1");
+  EXPECT_EQ(StepText(input, {.stage = kAutomaticSteps, .levels = 1}), "stage 11, level 1 of 1");
 }
 
 TEST_P(AutomaticTest, MissingTissueIsSearchedBeforeTheFirstStage) {

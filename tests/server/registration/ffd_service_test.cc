@@ -250,7 +250,7 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
 
 TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
   PutPair();
-  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC, v1::METRIC_MIND}) {
     for (const v1::Optimizer optimizer : {v1::OPTIMIZER_LBFGS, v1::OPTIMIZER_CONJUGATE_GRADIENT}) {
       SCOPED_TRACE(v1::Metric_Name(metric) + " " + v1::Optimizer_Name(optimizer));
       v1::RegisterRequest request = Request(metric);
@@ -440,7 +440,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithTheImages) {
     return request;
   };
   const auto kFailed = grpc::FAILED_PRECONDITION;
-  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC, v1::METRIC_MIND}) {
     SCOPED_TRACE(v1::Metric_Name(metric));
     ExpectRegisterError(with([](auto& r) { r.set_moving("volumes/constant"); }, metric), kFailed, "constant", "moving");
     ExpectRegisterError(with([](auto& r) { r.set_fixed("volumes/constant"); }, metric), kFailed, "constant", "fixed");

@@ -104,14 +104,22 @@ TEST(AutomaticRulesTest, TheBestDeformationLeads) {
   EXPECT_FALSE(TakesTheLead(trial(2, false), trial(1, false), true));
 }
 
-TEST(AutomaticRulesTest, ASearchFollowsWhereTheAffineResultDoesNotAgreeAndADeformationWasAccepted) {
-  EXPECT_TRUE(TakesSearch(Estimate(1, 0.89), true));
-  EXPECT_FALSE(TakesSearch(Estimate(1, 0.91), true));
-  EXPECT_FALSE(TakesSearch(Estimate(1, 0.89), false));
-  EXPECT_FALSE(TakesSearch(std::nullopt, true));
+TEST(AutomaticRulesTest, ASearchFollowsWhereTheAffineResultDoesNotAgreeAndADeformationLeavesMuch) {
+  const auto first = [](double expected_mm, bool is_accepted = true) {
+    DeformationTrial made;
+    made.error = Estimate(expected_mm);
+    made.is_accepted = is_accepted;
+    return made;
+  };
+  EXPECT_TRUE(TakesSearch(Estimate(10, 0.89), first(1.01)));
+  EXPECT_FALSE(TakesSearch(Estimate(10, 0.89), first(0.99)));
+  EXPECT_FALSE(TakesSearch(Estimate(10, 0.91), first(1.01)));
+  EXPECT_FALSE(TakesSearch(Estimate(10, 0.89), first(1.01, false)));
+  EXPECT_FALSE(TakesSearch(Estimate(10, 0.89), DeformationTrial()));
+  EXPECT_FALSE(TakesSearch(std::nullopt, first(1.01)));
 }
 
-TEST(AutomaticRulesTest, ASearchLeadsWhereItIsFarAheadAndGainsAsMuchOfItsWay) {
+TEST(AutomaticRulesTest, ASearchLeadsWhereItIsFarAheadAndGainsNearlyAsMuchOfItsWay) {
   const auto trial = [](double expected_mm, double gain, bool is_accepted = true) {
     DeformationTrial made;
     made.error = Estimate(expected_mm);
@@ -121,10 +129,25 @@ TEST(AutomaticRulesTest, ASearchLeadsWhereItIsFarAheadAndGainsAsMuchOfItsWay) {
   };
   EXPECT_TRUE(SearchLeads(trial(1.4, 1.2), trial(2, 1.2)));
   EXPECT_FALSE(SearchLeads(trial(1.8, 1.3), trial(2, 1.2)));
-  EXPECT_FALSE(SearchLeads(trial(1, 1.1), trial(2, 1.2)));
+  EXPECT_TRUE(SearchLeads(trial(1, 1.1), trial(2, 1.2)));
+  EXPECT_FALSE(SearchLeads(trial(1, 1.0), trial(2, 1.2)));
   EXPECT_FALSE(SearchLeads(trial(1, 1.3, false), trial(2, 1.2)));
   // Nobody judged it.
   EXPECT_FALSE(SearchLeads(DeformationTrial(), trial(2, 1.2)));
+}
+
+TEST(AutomaticRulesTest, ARefinementLeadsUnlessTheOtherIsClearlyBetter) {
+  const auto trial = [](double expected_mm, bool is_accepted = true) {
+    DeformationTrial made;
+    made.error = Estimate(expected_mm);
+    made.is_accepted = is_accepted;
+    return made;
+  };
+  EXPECT_TRUE(RefinementLeads(trial(2), trial(2.1)));
+  EXPECT_TRUE(RefinementLeads(trial(2.1), trial(2.02)));
+  EXPECT_FALSE(RefinementLeads(trial(2.2), trial(2)));
+  EXPECT_FALSE(RefinementLeads(trial(1, false), trial(2)));
+  EXPECT_FALSE(RefinementLeads(DeformationTrial(), trial(2)));
 }
 
 TEST(AutomaticRulesTest, StrongBendingFollowsWhereTheAffineResultDoesNotAgree) {
