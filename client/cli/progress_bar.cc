@@ -41,8 +41,8 @@ std::vector<Step> AutomaticSteps() {
           {"ffd (mind) after search", 3},
           {"ffd (lncc) after search", 1},
           {"ffd (lncc) after nmi", 2},
-          {"ffd (lncc)", 1},
-          {"ffd (nmi, strong bending)", 1}};
+          {"ffd (lncc)", 0.5},
+          {"ffd (nmi, strong bending)", 0.5}};
 }
 
 std::vector<Step> StepsOf(const v1::RegistrationOptions& options) {

@@ -49,7 +49,7 @@ TEST(RegistrationFractionTest, GrowsWithStagesLevelsAndIterations) {
 TEST(RegistrationFractionTest, GrowsWithTheStepsOfAuto) {
   const v1::RegistrationOptions automatic;
   double last = 0;
-  for (const int step : {-1, 0, 1, 2, 3, 4, 5, 6, 7}) {
+  for (const int step : {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     for (int level = 0; level < 2; ++level) {
       const double now = RegistrationFraction(automatic, At(step, level, 2, 10));
       EXPECT_TRUE(step < 0 ? now == 0 : now > last) << step << level;
@@ -57,7 +57,7 @@ TEST(RegistrationFractionTest, GrowsWithTheStepsOfAuto) {
     }
   }
   EXPECT_GT(last, 0.85);
-  EXPECT_LT(last, 0.9) << "the last step goes on";
+  EXPECT_LT(last, 0.95) << "the assessment follows";
   // Where the registration ends with its first deformation, a good part is done.
   EXPECT_GT(RegistrationFraction(automatic, At(4, 0, 1, 0)), 0.4);
 }

@@ -78,11 +78,34 @@ TEST_P(AutomaticTest, RegistersOneModality) {
   ASSERT_TRUE(choice.error.has_value());
   EXPECT_LT(choice.error->expected_mm, *choice.error->affine_expected_mm);
   EXPECT_GT(*choice.error->deformation_mm, 1);
-  ASSERT_EQ(choice.stages.size(), 2);
-  ASSERT_EQ(result->stages.size(), 2);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(MetricOf(choice.stages[i]), MetricOf(result->stages[i].options));
+  ASSERT_EQ(choice.stages.size(), 3);
+  ASSERT_EQ(result->stages.size(), 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(MetricOf(choice.stages[i]), MetricOf(result->stages[i].options));
   EXPECT_TRUE(result->starts.has_value());
   EXPECT_FALSE(result->worse_than_start);
+  EXPECT_LE(result->transform.resident_bytes(), RegistrationResultBytes(c.input));
+}
+
+// Where the first deformation leaves little, no search is tried, and LNCC continues it.
+TEST_P(AutomaticTest, RefinesADeformationThatLeavesLittle) {
+  const Pair pair = MakePair(2);
+  const Case c(*this, pair);
+  const absl::StatusOr<RegistrationResult> result = RunInput(c.input);
+  ASSERT_OK(result) << result.status();
+  const Choice& choice = *result->choice;
+  ASSERT_EQ(choice.deformations.size(), 2) << Describe(choice);
+  EXPECT_EQ(choice.deformations[0].metric, MetricKind::kNmi);
+  EXPECT_FALSE(choice.deformations[0].is_chosen);
+  EXPECT_TRUE(choice.deformations[1].is_refinement);
+  EXPECT_FALSE(choice.deformations[1].is_searched);
+  EXPECT_TRUE(choice.deformations[1].is_chosen) << Describe(choice);
+  EXPECT_THAT(Describe(choice), HasSubstr("after nmi was chosen"));
+  ASSERT_EQ(choice.stages.size(), 3);
+  ASSERT_EQ(result->stages.size(), 3);
+  EXPECT_EQ(MetricOf(choice.stages[1]), MetricKind::kNmi);
+  EXPECT_EQ(MetricOf(choice.stages[2]), MetricKind::kLncc);
+  EXPECT_EQ(result->stages[2].levels.size(), 1);
+  EXPECT_LT(MeanError(pair, result->transform), 0.4);
   EXPECT_LE(result->transform.resident_bytes(), RegistrationResultBytes(c.input));
 }
 
@@ -298,8 +321,8 @@ TEST_P(AutomaticTest, StepsAndLevelsOfItsProgressNeverGoBack) {
     last = now;
     return Decision::kContinue;
   }));
-  EXPECT_THAT(steps,
-              testing::ElementsAre("affine (ngf)", "affine (nmi)", "ffd (nmi)", "search", "ffd (lncc) after search"));
+  EXPECT_THAT(steps, testing::ElementsAre("affine (ngf)", "affine (nmi)", "ffd (nmi)", "search",
+                                          "ffd (mind) after search", "ffd (lncc) after search"));
 }
 
 TEST_P(AutomaticTest, StepsOfNamedStagesAreTheirMethods) {
@@ -338,7 +361,7 @@ TEST_P(AutomaticTest, ItsPipelinesAreValidOnEveryGrid) {
     const int64_t workspace = RegistrationWorkspaceBytes(device(), input);
     input.automatic = false;
     const std::vector<std::vector<StageOptions>> pipelines = AutomaticPipelines(grid);
-    EXPECT_EQ(pipelines.size(), grid.is_2d() ? 1 : 3);
+    EXPECT_EQ(pipelines.size(), grid.is_2d() ? 1 : 4);
     for (const std::vector<StageOptions>& stages : pipelines) {
       input.stages = stages;
       EXPECT_OK(ValidateRegistration(input)) << SizeString(grid);

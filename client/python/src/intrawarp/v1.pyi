@@ -387,12 +387,14 @@ class Metric(Enum):
     METRIC_NGF: int
     METRIC_NMI: int
     METRIC_LNCC: int
+    METRIC_MIND: int
 
 METRIC_UNSPECIFIED: int
 METRIC_SSD: int
 METRIC_NGF: int
 METRIC_NMI: int
 METRIC_LNCC: int
+METRIC_MIND: int
 
 class Optimizer(Enum):
     OPTIMIZER_UNSPECIFIED: int
@@ -755,7 +757,8 @@ class DeformationTrial(Message):
     accepted: bool
     chosen: bool
     searched: bool
-    def __init__(self, *, metric: Optional[int] = ..., bending_weight: Optional[float] = ..., error: Optional[ErrorEstimate] = ..., gain: Optional[float] = ..., deformation_mm: Optional[float] = ..., contradicts: Optional[bool] = ..., accepted: Optional[bool] = ..., chosen: Optional[bool] = ..., searched: Optional[bool] = ...) -> None: ...
+    refined: bool
+    def __init__(self, *, metric: Optional[int] = ..., bending_weight: Optional[float] = ..., error: Optional[ErrorEstimate] = ..., gain: Optional[float] = ..., deformation_mm: Optional[float] = ..., contradicts: Optional[bool] = ..., accepted: Optional[bool] = ..., chosen: Optional[bool] = ..., searched: Optional[bool] = ..., refined: Optional[bool] = ...) -> None: ...
 
 class Choice(Message):
     text: str
