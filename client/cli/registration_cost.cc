@@ -10,8 +10,9 @@ namespace intrawarp::cli {
 namespace {
 
 // The seconds of an image of no size, and the seconds of each voxel. The least is the start, the affine trials and one
-// deformation; the most has LNCC besides, and the discrete search, whose nodes are as many in a volume of any size.
-constexpr CpuSeconds kBase = {1, 3.5}, kVoxel = {5e-6, 16e-6};
+// deformation; the most has further deformations besides, and the discrete search, whose nodes are as many in a volume
+// of any size.
+constexpr CpuSeconds kBase = {1, 7}, kVoxel = {5e-6, 21e-6};
 
 // Two digits are one too many already.
 double Rounded(double seconds) {

@@ -96,7 +96,8 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   FfdObjective objective;
   objective.metric = metric;
   objective.grid = MakeGrid(geometry);
-  OwnedContext owned = *OwnedContext::Create(*device, FfdEvaluatorBytes(*device, metric, geometry, geometry, objective.grid));
+  OwnedContext owned =
+      *OwnedContext::Create(*device, FfdEvaluatorBytes(*device, metric, geometry, geometry, objective.grid));
   const ExecContext ctx = owned.context();
   const std::vector<float> fixed_image = MakeImage(size, 0), moving_image = MakeImage(size, 0.02);
   const Buffer fixed = Upload(ctx, fixed_image), moving = Upload(ctx, moving_image),
