@@ -22,8 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Many = hn::ScalableTag<float>;
 using One = hn::CappedTag<float, 1>;
 
-// Where voxels `distance` away from those of a row lie, as offsets from them; clamped to the image. x_below and x_above
-// are how far a step goes on x.
+// The offsets from a voxel of a row to the voxels `distance` away from it, clamped to the image. A step on x goes
+// x_below or x_above voxels.
 class ClampedNeighbors {
  public:
   ClampedNeighbors(Int3 size, int y, int z, int distance, int x_below, int x_above)

@@ -28,7 +28,7 @@ INTRAWARP_HD constexpr Int3 StepAlong(int axis, int step) {
   return {axis == 0 ? step : 0, axis == 1 ? step : 0, axis == 2 ? step : 0};
 }
 INTRAWARP_HD constexpr Int3 SumOf(Int3 a, Int3 b) { return {a.x + b.x, a.y + b.y, a.z + b.z}; }
-// Difference k is that of axes i and j: n_b - n_a = e_j - e_i for k = 0, 1, 2 and -e_j - e_i for k = 3, 4, 5.
+// Difference k has the axes i and j: n_b - n_a = e_j - e_i for k = 0, 1, 2 and -e_j - e_i for k = 3, 4, 5.
 INTRAWARP_HD constexpr Int3 DifferenceOf(int k) {
   return SumOf(StepAlong(k % 3, -1), StepAlong((k + 1) % 3, k < 3 ? 1 : -1));
 }

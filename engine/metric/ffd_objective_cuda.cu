@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   *out = adds ? *out + own : own;
 }
 
-// What an evaluation with MIND keeps: the value of each channel, and the sum of their gradients.
+// An evaluation with MIND keeps the value of each channel, and the sum of their gradients.
 struct MindSums {
   MetricValue* values = nullptr;
   float* gradient = nullptr;

@@ -78,7 +78,7 @@ class AutomaticRegistration {
   };
   struct Deformed {
     StageResult stage;
-    // What led from the affine part, or, after a search, from the start, to it; the last one is its own.
+    // The stages from the affine part, or, after a search, from the start to this result; the last one is its own.
     std::vector<StageOptions> stages;
     // The reports of the stages before it.
     std::vector<StageReport> reports;

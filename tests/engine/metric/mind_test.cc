@@ -133,7 +133,7 @@ TEST_P(MindTest, NothingIsWrittenWhenSkipped) {
   for (float g : Download(gradient, p.coefficients.size())) ASSERT_TRUE(std::isnan(g));
 }
 
-// The channels are those of ComputeDescriptors, part by part.
+// The channels are what ComputeDescriptors gives, part by part.
 TEST_P(MindTest, ChannelsAreTheDescriptors) {
   Options o;
   o.fixed = {21, 13, 9};
@@ -153,7 +153,7 @@ TEST_P(MindTest, ChannelsAreTheDescriptors) {
   }
 }
 
-// What is announced suffices, whichever image is larger.
+// The announced memory suffices, whichever image is larger.
 TEST_P(MindTest, MemoryIsAsAnnounced) {
   for (Int3 moving : {Int3{12, 11, 9}, Int3{44, 39, 31}}) {
     Options o;
