@@ -4,8 +4,8 @@
 //
 // A sample is a fixed voxel that the fixed mask selects and whose T(p) lies in the moving image's domain at a voxel
 // (nearest) that the moving mask selects. N is their number. All metrics are minimised and about 1 at a bad start; each
-// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h, mind.h). NGF's central differences are those of
-// the warped moving image on the fixed grid.
+// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h, mind.h). NGF takes central differences of the
+// warped moving image on the fixed grid.
 //
 // m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h),
 // so that value and gradient belong together. Gradients don't include the change of N with u.

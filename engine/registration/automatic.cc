@@ -329,6 +329,7 @@ absl::Status AutomaticRegistration::SearchAndDeform() {
   INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
                              RunAfter(AutomaticStep::kFeatures, FeatureStage(), search_start_, search.transform));
   if (is_stopped_) return absl::OkStatus();
+  // Its memory is free again before the next stage: the claim holds no more (AutomaticTransformBytes).
   search.transform = Transform(search_start_);
   std::vector<StageReport> reports = {std::move(search.report), std::move(stage.report)};
   INTRAWARP_ASSIGN_OR_RETURN(stage,
