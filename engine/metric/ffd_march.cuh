@@ -21,6 +21,7 @@
 
 #include <cstdint>
 
+#include "engine/feature/descriptor.h"
 #include "engine/image/sample.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/nmi.h"
@@ -50,6 +51,9 @@ struct FfdArgs {
   const float* grid;
   const float* fixed;
   const float* moving;
+  // MIND.
+  const Descriptor* fixed_descriptors;
+  const Descriptor* moving_descriptors;
   const uint8_t* fixed_mask;
   const uint8_t* moving_mask;
   Int3 size, moving_size, nodes;
@@ -61,7 +65,7 @@ struct FfdArgs {
   AffineMapF linear;
   // Partial sums of the gradient: [run][plane][tile y][tile x][component][row][column].
   float* partials;
-  // SSD.
+  // SSD and MIND.
   double2* block_sums;
   unsigned* ticket;
   double scale;

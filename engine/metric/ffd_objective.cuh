@@ -5,6 +5,7 @@
 #define INTRAWARP_ENGINE_METRIC_FFD_OBJECTIVE_CUH_
 
 #include "engine/metric/ffd_march.cuh"
+#include "engine/metric/mind_ffd.cuh"
 #include "engine/metric/nmi_ffd.cuh"
 #include "engine/metric/ssd_ffd.cuh"
 
@@ -13,6 +14,8 @@ namespace intrawarp::cuda {
 enum class FfdPass {
   kSsdValue,
   kSsd,
+  kMindValue,
+  kMind,
   // Force from FfdArgs::nmi_derivative.
   kNmi,
   kWarp,
@@ -20,16 +23,23 @@ enum class FfdPass {
   kVoxelGradient,
 };
 constexpr bool HasGradient(FfdPass p) {
-  return p == FfdPass::kSsd || p == FfdPass::kNmi || p == FfdPass::kVoxelGradient;
+  return p == FfdPass::kSsd || p == FfdPass::kMind || p == FfdPass::kNmi || p == FfdPass::kVoxelGradient;
 }
+constexpr bool IsMind(FfdPass p) { return p == FfdPass::kMindValue || p == FfdPass::kMind; }
+// The pass sums squared differences.
+constexpr bool HasSums(FfdPass p) { return IsMind(p) || p == FfdPass::kSsdValue || p == FfdPass::kSsd; }
 
 inline constexpr int kPassTileY = 8;
 
+// MIND holds eight descriptors in registers.
+template <FfdPass kPass>
+inline constexpr int kBlocksPerProcessor = IsMind(kPass) ? 2 : 3;
+
 template <FfdPass kPass, bool kMasked>
-__global__ void __launch_bounds__(kFfdTileX* kPassTileY, 3) FfdKernel(const FfdArgs a) {
+__global__ void __launch_bounds__(kFfdTileX* kPassTileY, kBlocksPerProcessor<kPass>) FfdKernel(const FfdArgs a) {
   if (a.skip != nullptr && *a.skip != 0) return;
   extern __shared__ float4 dynamic_shared[];
-  constexpr bool kGradient = HasGradient(kPass), kSums = kPass == FfdPass::kSsd || kPass == FfdPass::kSsdValue;
+  constexpr bool kGradient = HasGradient(kPass), kSums = HasSums(kPass);
   float* shared = reinterpret_cast<float*>(dynamic_shared);
   const float* const table = shared;
   if (kPass == FfdPass::kNmi) {
@@ -55,13 +65,24 @@ __global__ void __launch_bounds__(kFfdTileX* kPassTileY, 3) FfdKernel(const FfdA
         bin = a.fixed_bins[offset];
         is_sample = bin != kNmiNoBin;
       } else {
-        if (kPass != FfdPass::kWarp)
+        if (kPass != FfdPass::kWarp && !IsMind(kPass))
           known = __ldg((kPass == FfdPass::kVoxelGradient ? a.voxel_gradient : a.fixed) + offset);
         // The voxel gradient is 0 where the mask is.
         if (kMasked && kPass != FfdPass::kVoxelGradient && a.fixed_mask != nullptr) {
           is_sample = __ldg(a.fixed_mask + offset) != 0;
         }
       }
+    }
+    if constexpr (IsMind(kPass)) {
+      MovingCell cell;
+      if (is_sample) is_sample = FindCell<kMasked>(a, march.frame, march.Position(i, weights), &cell);
+      Vec3f force;
+      if (is_sample) {
+        force = MindForce(a, cell, LoadChannels(a.fixed_descriptors, static_cast<unsigned>(offset)), &value);
+        ++samples;
+      }
+      if constexpr (kGradient) march.AddForce(weights, force);
+      continue;
     }
     MovingSample sample;
     if (is_sample) is_sample = SampleMoving<kMasked>(a, march.frame, march.Position(i, weights), &sample);

@@ -10,7 +10,7 @@
 #include "engine/device/parallel.h"
 #include "engine/metric/ffd_bricks.h"
 #include "engine/metric/ffd_objective.h"
-#include "engine/metric/mind.h"
+#include "engine/metric/mind_channels.h"
 #include "engine/metric/nmi_plan.h"
 #include "engine/metric/ssd.h"
 #include "engine/metric/voxel_gradient.h"
@@ -122,7 +122,7 @@ struct Layout {
     if (metric != MetricKind::kMind) return;
     sums = partials;
     workspace_bytes = MindChannelBytes(fixed) + MindChannelBytes(moving) +
-                      std::max(MindWorkspaceBytes(fixed), MindWorkspaceBytes(moving));
+                      std::max(MindChannelWorkspaceBytes(fixed), MindChannelWorkspaceBytes(moving));
   }
   int64_t bytes() const {
     return Arena::Rounded(node_rows * sizeof(float)) + Arena::Rounded(partials * sizeof(float)) +

@@ -66,29 +66,6 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   *out = adds ? *out + own : own;
 }
 
-// An evaluation with MIND keeps the value of each channel, and the sum of their gradients.
-struct MindSums {
-  MetricValue* values = nullptr;
-  float* gradient = nullptr;
-};
-
-// One thread.
-__global__ void SumValuesKernel(const MetricValue* values, const int* skip, MetricValue* out) {
-  if (skip != nullptr && *skip != 0) return;
-  MetricValue sum{0, values[0].samples};
-  for (int c = 0; c < kDescriptorChannels; ++c) sum.metric += values[c].metric;
-  *out = sum;
-}
-
-constexpr int kAddThreads = 256;
-
-__global__ void __launch_bounds__(kAddThreads)
-    AddKernel(const float* from, int64_t count, const int* skip, bool adds, float* to) {
-  if (skip != nullptr && *skip != 0) return;
-  const int64_t i = int64_t{blockIdx.x} * kAddThreads + threadIdx.x;
-  if (i < count) to[i] = adds ? to[i] + from[i] : from[i];
-}
-
 // ---- Plans ----
 
 int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
@@ -209,7 +186,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
                                                         wants_gradient ? voxel_gradient_ : nullptr, value));
         return wants_gradient ? Pass<FfdPass::kVoxelGradient>(ctx, args) : absl::OkStatus();
       case MetricKind::kMind:
-        return MeasureChannels(ctx, args, wants_gradient);
+        return wants_gradient ? Pass<FfdPass::kMind>(ctx, args) : Pass<FfdPass::kMindValue>(ctx, args);
     }
     return absl::OkStatus();
   }
@@ -312,28 +289,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
 
   absl::Status SetUpMind(const ExecContext& ctx) {
     const FfdObjective& o = objective_;
-    INTRAWARP_ASSIGN_OR_RETURN(mind_.values, ctx.arena().Allocate<MetricValue>(kDescriptorChannels));
-    INTRAWARP_ASSIGN_OR_RETURN(mind_.gradient, ctx.arena().Allocate<float>(3 * o.grid.voxels()));
-    INTRAWARP_ASSIGN_OR_RETURN(fixed_channels_, DescribeChannels(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
-    INTRAWARP_ASSIGN_OR_RETURN(moving_channels_, DescribeChannels(ctx, o.moving, o.moving_mask, o.moving_stddev));
-    args_.scale = 1;
-    return absl::OkStatus();
-  }
-
-  // The SSD of each channel in turn.
-  absl::Status MeasureChannels(const ExecContext& ctx, FfdArgs args, bool wants_gradient) {
-    MetricValue* const value = args.value;
-    for (int c = 0; c < kDescriptorChannels; ++c) {
-      args.fixed = fixed_channels_[c];
-      args.moving = moving_channels_[c];
-      args.value = mind_.values + c;
-      INTRAWARP_RETURN_IF_ERROR(wants_gradient ? Pass<FfdPass::kSsd>(ctx, args) : Pass<FfdPass::kSsdValue>(ctx, args));
-      if (!wants_gradient) continue;
-      INTRAWARP_RETURN_IF_ERROR(
-          GatherPartials(ctx, args.skip, args.value, /*divide_by_samples=*/true, /*adds=*/c > 0, mind_.gradient));
-    }
-    SumValuesKernel<<<1, 1, 0, CudaStream(ctx)>>>(mind_.values, args.skip, value);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    INTRAWARP_ASSIGN_OR_RETURN(args_.fixed_descriptors, DescribeImage(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.moving_descriptors, DescribeImage(ctx, o.moving, o.moving_mask, o.moving_stddev));
+    args_.scale = 1.0 / (kChannelSteps * kChannelSteps);
     return absl::OkStatus();
   }
 
@@ -380,19 +338,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
 
   absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue* value, bool adds,
                       float* gradient) override {
-    if (objective_.metric != MetricKind::kMind) {
-      return GatherPartials(ctx, skip, value, objective_.metric == MetricKind::kSsd, adds, gradient);
-    }
-    const int64_t count = 3 * objective_.grid.voxels();
-    AddKernel<<<CeilDivide(count, kAddThreads), kAddThreads, 0, CudaStream(ctx)>>>(mind_.gradient, count, skip, adds,
-                                                                                   gradient);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-    return absl::OkStatus();
-  }
-
-  absl::Status GatherPartials(const ExecContext& ctx, const int* skip, const MetricValue* value, bool divide_by_samples,
-                              bool adds, float* gradient) {
     const int64_t nodes = objective_.grid.voxels();
+    const bool divide_by_samples = objective_.metric == MetricKind::kSsd || objective_.metric == MetricKind::kMind;
     FfdArgs args = args_;
     args.skip = skip;
     args.value = const_cast<MetricValue*>(value);
@@ -411,8 +358,6 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   uint8_t* bins_ = nullptr;
   float* derivative_ = nullptr;
   float* voxel_gradient_ = nullptr;
-  MindSums mind_;
-  MindChannels fixed_channels_, moving_channels_;
 };
 
 }  // namespace
@@ -442,8 +387,7 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
            rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
            2 * rounded(sizes.warped, sizeof(float));
   if (metric == MetricKind::kMind) {
-    bytes += rounded(kDescriptorChannels, sizeof(MetricValue)) + rounded(3 * grid.voxels(), sizeof(float)) +
-             MindChannelBytes(fixed) + MindChannelBytes(moving) +
+    bytes += MindDescriptorBytes(fixed) + MindDescriptorBytes(moving) +
              std::max(MindWorkspaceBytes(fixed), MindWorkspaceBytes(moving));
   }
   return bytes + VoxelGradientWorkspaceBytes(metric, fixed.size);

@@ -16,27 +16,22 @@ absl::StatusOr<const uint8_t*> Valid(const ExecContext& ctx, ConstMaskView mask,
 
 }  // namespace
 
-absl::StatusOr<MindChannels> DescribeChannels(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
-                                              double stddev) {
+absl::StatusOr<const Descriptor*> DescribeImage(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
+                                                double stddev) {
   const int64_t voxels = image.geometry.voxels();
-  INTRAWARP_ASSIGN_OR_RETURN(float* channels, ctx.arena().Allocate<float>(kDescriptorChannels * voxels));
-  ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(voxels));
+  ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
   INTRAWARP_ASSIGN_OR_RETURN(const uint8_t* valid, Valid(ctx, mask, voxels));
   INTRAWARP_RETURN_IF_ERROR(
       ComputeDescriptors(ctx, image, valid, kMindDistance, DescriptorFloor(stddev), descriptors, noise));
-  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SplitDescriptors, descriptors, voxels, channels));
-  return MindChannels{channels, voxels};
+  return descriptors;
 }
 
-int64_t MindChannelBytes(const Geometry& image) {
-  return Arena::Rounded(kDescriptorChannels * image.voxels() * sizeof(float));
-}
+int64_t MindDescriptorBytes(const Geometry& image) { return Arena::Rounded(image.voxels() * sizeof(Descriptor)); }
 
 int64_t MindWorkspaceBytes(const Geometry& image) {
-  const int64_t voxels = image.voxels();
-  return Arena::Rounded(voxels * sizeof(Descriptor)) + Arena::Rounded(sizeof(float)) + Arena::Rounded(voxels) +
+  return Arena::Rounded(sizeof(float)) + Arena::Rounded(image.voxels()) +
          static_cast<int64_t>(DescriptorWorkspaceBytes(image));
 }
 

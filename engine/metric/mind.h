@@ -6,7 +6,7 @@
 // with f_c and m_c the twelve channels of the descriptors of the fixed and of the moving image, in [0, 1]. It is the
 // SSD (ssd.h) of twelve pairs of images, each interpolated and differentiated like an image; N counts a voxel once. The
 // descriptors are of the images of a level, with neighbours kMindDistance voxels away, and stay as they are while the
-// map changes.
+// map changes. CUDA takes all channels in one pass (mind_ffd.cuh), the CPU one after the other (mind_channels.h).
 //
 // M. P. Heinrich et al., "Towards realtime multimodal fusion for image-guided interventions using self-similarities",
 // MICCAI 2013.
@@ -17,7 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/feature/descriptor.h"
 #include "engine/image/volume.h"
@@ -25,25 +24,16 @@
 namespace intrawarp {
 
 inline constexpr int kMindDistance = 2;
+// A channel of a descriptor is in so many steps from 0 to 1.
+inline constexpr float kChannelSteps = 255;
 
-// The channels of an image as volumes on its grid, float32 in [0, 1], one behind the other. In device memory.
-struct MindChannels {
-  const float* data = nullptr;
-  int64_t voxels = 0;
-
-  const float* operator[](int channel) const { return data + channel * voxels; }
-};
-
-// Describes an image. The noise that raises the floor of its descriptors (kFloorNoises) is seen where the mask is not
-// 0; `stddev` is of the whole image. Memory that stays taken from the arena: MindChannelBytes; taken meanwhile:
+// The descriptors of an image, one a voxel. The noise that raises their floor (kFloorNoises) is seen where the mask is
+// not 0; `stddev` is of the whole image. Memory that stays taken from the arena: MindDescriptorBytes; taken meanwhile:
 // MindWorkspaceBytes. Stream-ordered.
-absl::StatusOr<MindChannels> DescribeChannels(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
-                                              double stddev);
-int64_t MindChannelBytes(const Geometry& image);
+absl::StatusOr<const Descriptor*> DescribeImage(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
+                                                double stddev);
+int64_t MindDescriptorBytes(const Geometry& image);
 int64_t MindWorkspaceBytes(const Geometry& image);
-
-INTRAWARP_DECLARE_ON_DEVICES(absl::Status SplitDescriptors(const ExecContext& ctx, const Descriptor* descriptors,
-                                                           int64_t voxels, float* channels);)
 
 }  // namespace intrawarp
 

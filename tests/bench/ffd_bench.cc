@@ -83,6 +83,8 @@ double BytesPerVoxel(MetricKind metric, bool gradient) {
   switch (metric) {
     case MetricKind::kSsd:
       return 8;
+    case MetricKind::kMind:  // both descriptors; the CPU reads twelve channels of both
+      return 32;
     case MetricKind::kNmi:  // bin and moving image, twice
       return gradient ? 10 : 5;
     default:  // warp: moving, warped; the metric: fixed, warped, voxel_gradient; force: moving, voxel_gradient

@@ -13,16 +13,22 @@ namespace {
 
 class MindTest : public FfdObjectiveTest {
  protected:
-  // The channels of an image as the device describes it.
+  // The channels of an image as the device describes it, one volume behind the other, in [0, 1].
   std::vector<float> Channels(const HostVolume& image, double stddev) {
     ArenaScope scope(owned_.context().arena());
     const ConstVolumeView volume{Upload(image.data), image.geometry};
     ConstMaskView mask;
     if (!image.mask.empty()) mask = {Upload(image.mask), image.geometry};
-    const auto channels = DescribeChannels(ctx(), volume, mask, stddev);
-    EXPECT_OK(channels) << channels.status();
-    if (!channels.ok()) return {};
-    return Download(channels->data, kDescriptorChannels * image.geometry.voxels());
+    const auto described = DescribeImage(ctx(), volume, mask, stddev);
+    EXPECT_OK(described) << described.status();
+    if (!described.ok()) return {};
+    const int64_t voxels = image.geometry.voxels();
+    const std::vector<Descriptor> descriptors = Download(*described, voxels);
+    std::vector<float> channels;
+    for (int c = 0; c < kDescriptorChannels; ++c) {
+      for (const Descriptor& d : descriptors) channels.push_back(d.channel[c] / kChannelSteps);
+    }
+    return channels;
   }
 
   // The sum of the references of twelve pairs of images with SSD.
@@ -133,8 +139,8 @@ TEST_P(MindTest, NothingIsWrittenWhenSkipped) {
   for (float g : Download(gradient, p.coefficients.size())) ASSERT_TRUE(std::isnan(g));
 }
 
-// The channels are what ComputeDescriptors gives, part by part.
-TEST_P(MindTest, ChannelsAreTheDescriptors) {
+// An image is described with the distance and the floor of MIND, its noise seen within the mask.
+TEST_P(MindTest, DescribesWithItsDistanceAndFloor) {
   Options o;
   o.fixed = {21, 13, 9};
   o.fixed_mask = true;
