@@ -273,6 +273,11 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "log-demons compares intensities as they are"},
+      {.name = "velocity_grid",
+       .placeholder = "full|half",
+       .help = "voxels of the finest level's velocity of log-demons; default: half for a frame after another, full "
+               "otherwise",
+       .choices = {"full", "half"}},
       {.name = "node_mm",
        .type = FlagType::kNumber,
        .placeholder = "MM",

@@ -32,6 +32,14 @@ bool FitsGather(Int3 n) { return int64_t{n.x} * n.y * n.z <= std::numeric_limits
 
 }  // namespace
 
+void WarpLinear(const WarpTask& task, const IndexRow& index, const float* displacement, float* out) {
+  if (FitsGather(task.moving_size)) {
+    WarpLinearRow(task, index, displacement, task.out_size.x, out);
+  } else {
+    WarpRow<Interpolation::kLinear>(task, index, displacement, out);
+  }
+}
+
 absl::Status Warp(const ExecContext&, const WarpTask& task, Interpolation interpolation) {
   if (interpolation == Interpolation::kNearest) {
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
@@ -41,14 +49,8 @@ absl::Status Warp(const ExecContext&, const WarpTask& task, Interpolation interp
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
       WarpCubicRow(task, index, u, task.out_size.x, out);
     });
-  } else if (FitsGather(task.moving_size)) {
-    ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
-      WarpLinearRow(task, index, u, task.out_size.x, out);
-    });
   } else {
-    ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
-      WarpRow<Interpolation::kLinear>(task, index, u, out);
-    });
+    ForRows(task, [&](const IndexRow& index, const float* u, float* out) { WarpLinear(task, index, u, out); });
   }
   return absl::OkStatus();
 }

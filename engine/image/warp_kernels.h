@@ -61,6 +61,11 @@ struct WarpTask {
   Int3 out_size;
 };
 
+namespace cpu {
+// A row of task.out_size.x linear samples: `index` is the row's, `displacement` of its first voxel, or null.
+void WarpLinear(const WarpTask& task, const IndexRow& index, const float* displacement, float* out);
+}  // namespace cpu
+
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status Warp(const ExecContext& ctx, const WarpTask& task,
                                                Interpolation interpolation);)
 

@@ -122,9 +122,7 @@ absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 siz
 absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, float* out, Int3 out_size) {
   INTRAWARP_RETURN_IF_ERROR(ValidateSize(in_size));
   INTRAWARP_RETURN_IF_ERROR(ValidateSize(out_size));
-  GridScale scale;
-  for (int a = 0; a < 3; ++a) scale.ratio[a] = static_cast<float>(in_size[a]) / static_cast<float>(out_size[a]);
-  return INTRAWARP_DISPATCH(ctx, ResampleVectorField, in, in_size, scale, out, out_size);
+  return INTRAWARP_DISPATCH(ctx, ResampleVectorField, in, in_size, MakeGridScale(in_size, out_size), out, out_size);
 }
 
 absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field) {

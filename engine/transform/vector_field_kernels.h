@@ -113,6 +113,12 @@ struct GridScale {
   INTRAWARP_HD Vec3f Vector(Vec3f v) const { return {v.x / ratio.x, v.y / ratio.y, v.z / ratio.z}; }
 };
 
+INTRAWARP_HD inline GridScale MakeGridScale(Int3 in_size, Int3 out_size) {
+  GridScale scale;
+  for (int a = 0; a < 3; ++a) scale.ratio[a] = static_cast<float>(in_size[a]) / static_cast<float>(out_size[a]);
+  return scale;
+}
+
 // The factor that makes a vector of its numerator. Below the least denominator (in the variances of an image that it is
 // made of) it is 0: there is neither gradient nor difference.
 inline constexpr float kLeastDenominator = 1e-9f;

@@ -7,6 +7,7 @@
 // Bytes that a voxel moves, reads that neighbours share counted once:
 //   24  the first step of an exponential; a squaring
 //   20  the last squaring with the warp (nothing but the image is written)
+//   12 + 8 a voxel of the image, the warp by a field on a coarser grid
 //   24  smoothing along x and y; 32 of a quotient's four planes
 //   24  along z; 48 along z with momentum; 40 of a quotient along z, composed with the velocity
 // An iteration with N > 0 squarings: 24 N + 20 + 24 (force) + 32 + 40 + 24 + 24 = 164 + 24 N.
@@ -29,8 +30,8 @@ absl::Status ToPlanes(const ExecContext& ctx, const float* field, Int3 size, flo
 absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, float* field);
 
 // As SmoothVectorField along x and y, each of `planes` (3 or 4) components, to the buffer that is returned, `out` or
-// `in`: what is in the other is lost. *clear = 0 when it is not null.
-absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, double sigma,
+// `in`: what is in the other is lost. *clear = 0 when it is not null. Of `sigma` z is not used.
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, const Vec3d& sigma,
                                       float* out, float* clear, const int* skip);
 
 // With `reached`, a field: out = s + *factor * (s - reached), where s is what out would be without; then reached = s.
@@ -58,8 +59,9 @@ absl::Status ComposePlanes(const ExecContext& ctx, const float* inner, const flo
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
 
 // warp.out = the image at warp.index_map(x) + warp.displacement_map.Linear(u(x)), u = exp(factor * velocity) - id as in
-// ExponentiateVectorField; warp.displacement is not used. Where that takes more than `max_squarings`, nothing is made
-// and *too_few is 1 (it may be what `skip` is). `work`: two fields.
+// ExponentiateVectorField; warp.displacement is not used. The image may have more voxels than the velocity, over the
+// same domain: u is then as ResampleVectorField makes it. Where an exponential takes more than `max_squarings`, nothing
+// is made and *too_few is 1 (it may be what `skip` is). `work`: two fields.
 struct ExponentialWarpTask {
   const float* velocity = nullptr;
   Int3 size;

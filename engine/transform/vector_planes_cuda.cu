@@ -630,6 +630,106 @@ __global__ void __launch_bounds__(kComposeThreads, 5)
   }
 }
 
+// The exponential as a field: the last squaring, or the step without one, to before(1), which is free by then.
+template <typename Work>
+__global__ void __launch_bounds__(kComposeThreads, 5) LastFieldKernel(const StepTask t, const int* skip) {
+  AwaitPrevious();
+  if (IsSkipped(skip)) return;
+  const int n = t.squarings();
+  if (n > t.limit) return;
+  const Work out(t.before(1), t.voxels());
+  if (n > 0) {
+    const Work from(t.before(0), t.voxels());
+    ComposeBlock(from, from, out, t.size, t.depth, ComposeScales());
+  } else {
+    const Planes v = ReadPlanes(t.velocity, t.voxels());
+    ComposeBlock(v, v, out, t.size, t.depth, MidpointScales(t.factor));
+  }
+}
+
+// Trilinear samples of a field along z, with Corners' arithmetic: what lies between two planes of the field is made of
+// what they are at the column's x and y, which is kept from sample to sample.
+template <bool kWide, typename Field>
+class FieldColumn {
+ public:
+  __device__ FieldColumn(const Field& field, const SampleGrid<kWide>& grid, float x, float y)
+      : field_(field), grid_(grid) {
+    const int lower_x = static_cast<int>(grid.x.Lower(x, &x_) - SampleAxis::kBits);
+    row0_ = static_cast<int>(grid.y.Lower(y, &y_) - SampleAxis::kBits) * grid.width + lower_x;
+    row1_ = row0_ + grid.step_y;
+  }
+  __device__ Vec3f At(float z) {
+    float weight;
+    const int lower = static_cast<int>(grid_.z.Lower(z, &weight) - SampleAxis::kBits);
+    if (lower != lower_) {
+      const int plane = lower * grid_.rows * grid_.width;
+      low_ = lower == lower_ + 1 ? high_ : Plane(plane);
+      high_ = Plane(plane + grid_.step_z);
+      lower_ = lower;
+    }
+    return low_ + weight * (high_ - low_);
+  }
+
+ private:
+  __device__ Vec3f Plane(int plane) const {
+    const Vec3f v00 = field_.Load(plane + row0_), v01 = field_.Load(plane + row0_ + grid_.step_x),
+                v10 = field_.Load(plane + row1_), v11 = field_.Load(plane + row1_ + grid_.step_x);
+    const Vec3f c0 = v00 + x_ * (v01 - v00), c1 = v10 + x_ * (v11 - v10);
+    return c0 + y_ * (c1 - c0);
+  }
+
+  const Field& field_;
+  const SampleGrid<kWide>& grid_;
+  float x_, y_;
+  int row0_, row1_;
+  int lower_ = -2;
+  Vec3f low_, high_;
+};
+
+// The warp by a field on a grid with fewer voxels than the image that is made. kWide: the field and the image are.
+template <bool kWide, typename Field>
+__device__ void WarpByCoarserTile(const Field& field, Int3 field_size, GridScale scale, int depth, const WarpTask& warp,
+                                  const Vec3f* starts) {
+  const Int3 size = warp.out_size;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
+  if (x >= size.x || y >= size.y) return;
+  const SampleGrid<kWide> grid(field_size), image(warp.moving_size);
+  const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
+                   static_cast<float>(warp.index_map.m[2][0])};
+  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z), plane = size.x * size.y;
+  int i = z0 * plane + y * size.x + x;
+  const Vec3f* start = starts + threadIdx.y;
+  const Vec3f first = scale.Index({x, y, z0});
+  FieldColumn<kWide, Field> column(field, grid, first.x, first.y);
+  for (int z = z0; z < z1; ++z, i += plane, start += kComposeY) {
+    const Vec3f u = scale.Vector(column.At(scale.Index({x, y, z}).z));
+    const Vec3f index = *start + static_cast<float>(x) * step + warp.displacement_map.Linear(u);
+    warp.out[i] =
+        IsInside(warp.moving_size, index) ? SampleScalar(warp.moving, Corners<kWide>(image, index)) : warp.fill;
+  }
+}
+
+template <typename Work>
+__global__ void __launch_bounds__(kComposeThreads, 4)
+    WarpByCoarserKernel(float* displacement, Int3 field_size, GridScale scale, int depth,
+                        const __grid_constant__ WarpTask warp, const int* skip) {
+  __shared__ Vec3f starts[kComposeZ * kComposeY];
+  AwaitPrevious();
+  if (IsSkipped(skip)) return;
+  const int thread = threadIdx.y * 32 + threadIdx.x;
+  if (thread < depth * kComposeY) {
+    const int y = blockIdx.y * kComposeY + thread % kComposeY, z = blockIdx.z * depth + thread / kComposeY;
+    starts[thread] = IndexRow(warp.index_map, y, z).start;
+  }
+  __syncthreads();
+  const Work field(displacement, int64_t{field_size.x} * field_size.y * field_size.z);
+  if (field_size.x > 1 && warp.moving_size.x > 1) {
+    WarpByCoarserTile<true>(field, field_size, scale, depth, warp, starts);
+  } else {
+    WarpByCoarserTile<false>(field, field_size, scale, depth, warp, starts);
+  }
+}
+
 // A derivative of one component, as in GradientAt.
 __device__ float Derivative(const float* p, int stride, DifferenceAxis d) {
   return d.scale * (p[d.high * stride] - p[d.low * stride]);
@@ -726,9 +826,9 @@ absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, double sigma,
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, const Vec3d& sigma,
                                       float* out, float* clear, const int* skip) {
-  const GaussianKernel along_x = KernelFor(sigma, size.x), along_y = KernelFor(sigma, size.y);
+  const GaussianKernel along_x = KernelFor(sigma.x, size.x), along_y = KernelFor(sigma.y, size.y);
   const Int3 stack{size.x, size.y, planes * size.z};
   const int radius = std::max(along_x.radius, along_y.radius);
   if (radius > kLargestRadius) return SmoothWideXY(ctx, in, stack, along_x, along_y, out, clear, skip);
@@ -835,7 +935,14 @@ absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWar
   for (int left = task.max_squarings - 2; left >= 0; --left) {
     INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, SquaringKernel<Work>, grid, kComposeBlock, step, left, skip));
   }
-  return LaunchDependent(ctx, LastStepKernel<Work>, grid, kComposeBlock, step, task.warp, skip);
+  const Int3 out_size = task.warp.out_size;
+  if (out_size == task.size) {
+    return LaunchDependent(ctx, LastStepKernel<Work>, grid, kComposeBlock, step, task.warp, skip);
+  }
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, LastFieldKernel<Work>, grid, kComposeBlock, step, skip));
+  const int out_depth = ComposeDepth(out_size);
+  return LaunchDependent(ctx, WarpByCoarserKernel<Work>, ComposeGrid(out_size, out_depth), kComposeBlock, task.work[1],
+                         task.size, MakeGridScale(task.size, out_size), out_depth, task.warp, skip);
 }
 
 }  // namespace

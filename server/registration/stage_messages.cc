@@ -78,6 +78,19 @@ v1::VelocityUpdate UpdateToProto(VelocityUpdate update) {
   return v1::VELOCITY_UPDATE_UNSPECIFIED;
 }
 
+absl::StatusOr<std::optional<VelocityGrid>> VelocityGridFromProto(v1::VelocityGrid grid) {
+  switch (grid) {
+    case v1::VELOCITY_GRID_UNSPECIFIED:
+      return std::nullopt;
+    case v1::VELOCITY_GRID_FULL:
+      return VelocityGrid::kFull;
+    case v1::VELOCITY_GRID_HALF:
+      return VelocityGrid::kHalf;
+    default:
+      return Unknown("velocity_grid", grid);
+  }
+}
+
 // levels and iterations, which every method has.
 template <typename Message, typename Options>
 void EffortFromProto(const Message& from, Options& to) {
@@ -126,6 +139,7 @@ absl::StatusOr<StageOptions> LogDemonsFromProto(const v1::LogDemonsStage& from) 
   INTRAWARP_ASSIGN_OR_RETURN(to.update, UpdateFromProto(from.velocity_update()));
   to.symmetric = from.symmetric();
   if (from.has_match_intensities()) to.match_intensities = from.match_intensities();
+  INTRAWARP_ASSIGN_OR_RETURN(to.velocity_grid, VelocityGridFromProto(from.velocity_grid()));
   return to;
 }
 
@@ -162,6 +176,10 @@ struct ToMessage {
     to.set_velocity_update(UpdateToProto(from.update));
     to.set_symmetric(from.symmetric);
     if (from.match_intensities) to.set_match_intensities(*from.match_intensities);
+    if (from.velocity_grid) {
+      to.set_velocity_grid(*from.velocity_grid == VelocityGrid::kHalf ? v1::VELOCITY_GRID_HALF
+                                                                      : v1::VELOCITY_GRID_FULL);
+    }
   }
   void operator()(const SearchOptions& from) const {
     v1::SearchStage& to = *stage.mutable_search();

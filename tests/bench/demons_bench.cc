@@ -213,7 +213,7 @@ std::vector<Operator> Operators() {
 // To the first quotient.
 absl::Status ForcePlanes(const ExecContext& ctx, const Scene& scene) {
   DemonsForceTask task;
-  task.size = scene.size;
+  task.size = task.force_size = scene.size;
   task.fixed = scene.fixed.levels()[0].volume.data;
   task.warped = scene.moving.levels()[0].volume.data;
   return cuda::DemonsForcePlanes(ctx, task, scene.quotient(0), nullptr, nullptr);
@@ -243,10 +243,13 @@ std::vector<Operator> PlaneOperators() {
     };
   };
   const auto along_xy = [](const Ctx& c, const Scene& s) {
-    return cuda::SmoothPlanesXY(c, s.field(0), s.size, 3, kDiffusion, s.field(2), nullptr, nullptr).status();
+    return cuda::SmoothPlanesXY(c, s.field(0), s.size, 3, {kDiffusion, kDiffusion, kDiffusion}, s.field(2), nullptr,
+                                nullptr)
+        .status();
   };
   const auto quotient_along_xy = [](const Ctx& c, const Scene& s) {
-    return cuda::SmoothPlanesXY(c, s.quotient(0), s.size, 4, kFluid, s.quotient(1), nullptr, nullptr).status();
+    return cuda::SmoothPlanesXY(c, s.quotient(0), s.size, 4, {kFluid, kFluid, kFluid}, s.quotient(1), nullptr, nullptr)
+        .status();
   };
   const auto along_z = [](const Ctx& c, const Scene& s) {
     return cuda::SmoothPlanesZ(c, s.field(0), s.size, kDiffusion, s.field(2), s.largest(), nullptr);

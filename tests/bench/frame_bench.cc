@@ -4,6 +4,7 @@
 //
 //   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
 //               [--sessions=8] [--seconds=2] [--iterations=N] [--levels=N] [--tolerance=X] [--momentum=X]
+//               [--velocity_grid=full|half]
 //
 // First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
 // distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
@@ -63,7 +64,8 @@ CommandSyntax Syntax() {
            integer("iterations", "the default", 1),
            integer("levels", "the default", 1),
            number("tolerance", "the default"),
-           number("momentum", "the default")}};
+           number("momentum", "the default"),
+           {.name = "velocity_grid", .placeholder = "full|half", .help = "the default", .choices = {"full", "half"}}}};
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
@@ -77,6 +79,9 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
   if (flags.Has("iterations")) options.demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
+  if (flags.Has("velocity_grid")) {
+    options.demons.velocity_grid = flags.String("velocity_grid") == "half" ? VelocityGrid::kHalf : VelocityGrid::kFull;
+  }
   if (flags.Has("levels")) options.demons.levels = static_cast<int>(flags.Integer("levels", 1));
   if (flags.Has("tolerance")) options.demons.tolerance = flags.Number("tolerance", 0);
   if (flags.Has("momentum")) options.demons.momentum = flags.Number("momentum", 0);
@@ -130,6 +135,7 @@ class Session {
     task.input = Input(bed_, frame);
     if (last_) task.input.initial_transform = &*last_;
     task.reserve = [](int64_t) { return nullptr; };
+    task.scrutiny = Scrutiny::kFrame;
     server::JobControl control(seams_, std::nullopt);
     answer.outcome = Value(RunRegistration(ctx, task, control, answer.latency));
     last_ = answer.outcome.result.transform;

@@ -147,7 +147,7 @@ TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
 
 TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
   const auto parsed = Parse({"--method=affine,log-demons", "--fluid_sigma=2.5", "--diffusion_sigma=0", "--max_step=1.5",
-                             "--velocity_update=bch", "--symmetric", "--match_intensities"});
+                             "--velocity_update=bch", "--symmetric", "--match_intensities", "--velocity_grid=half"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   const v1::LogDemonsStage& stage = parsed->options.stages(1).log_demons();
   EXPECT_EQ(stage.fluid_sigma(), 2.5);
@@ -157,9 +157,11 @@ TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
   EXPECT_EQ(stage.velocity_update(), v1::VELOCITY_UPDATE_BCH);
   EXPECT_TRUE(stage.symmetric());
   EXPECT_TRUE(stage.match_intensities());
+  EXPECT_EQ(stage.velocity_grid(), v1::VELOCITY_GRID_HALF);
   const v1::LogDemonsStage plain = Parse({"--method=log-demons"})->options.stages(0).log_demons();
   EXPECT_FALSE(plain.has_fluid_sigma() || plain.has_diffusion_sigma() || plain.has_max_step());
   EXPECT_EQ(plain.velocity_update(), v1::VELOCITY_UPDATE_UNSPECIFIED);
+  EXPECT_EQ(plain.velocity_grid(), v1::VELOCITY_GRID_UNSPECIFIED);
   EXPECT_FALSE(plain.symmetric() || plain.has_match_intensities());
   const v1::LogDemonsStage as_is =
       Parse({"--method=log-demons", "--no_match_intensities"})->options.stages(0).log_demons();
@@ -227,7 +229,7 @@ TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {
               HasSubstr("--bending_weight"));
   EXPECT_THAT(std::string(Parse({"--best_effort"}).status().message()), HasSubstr("--best_effort"));
   for (const char* flag : {"--fluid_sigma=1", "--diffusion_sigma=1", "--max_step=1", "--velocity_update=add",
-                           "--symmetric", "--match_intensities"}) {
+                           "--symmetric", "--match_intensities", "--velocity_grid=full"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
     for (const char* method : {"--method=affine", "--method=ffd"}) {
       EXPECT_THAT(std::string(Parse({method, flag}).status().message()), HasSubstr(name)) << flag;

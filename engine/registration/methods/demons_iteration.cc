@@ -12,6 +12,40 @@
 #include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp {
+namespace {
+
+// The variance of a Gaussian that is sampled at voxels and cut as SmoothVectorField does.
+double SampledVariance(double sigma) {
+  double sum = 1, variance = 0;
+  for (int k = 1; k <= static_cast<int>(std::ceil(3 * sigma)); ++k) {
+    const double weight = std::exp(-0.5 * k * k / (sigma * sigma));
+    sum += 2 * weight;
+    variance += 2 * weight * k * k;
+  }
+  return variance / sum;
+}
+
+// The sigma of a sampled Gaussian of this variance. From a voxel on they agree, but for what is cut off.
+double SigmaOfSampled(double variance) {
+  if (variance == 0 || variance >= 1) return std::sqrt(variance);
+  double low = std::sqrt(variance), high = 1.5;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = 0.5 * (low + high);
+    (SampledVariance(middle) < variance ? low : high) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+Vec3d SigmaOnVelocity(const DemonsForceTask& force, double sigma) {
+  Vec3d out;
+  for (int a = 0; a < 3; ++a) {
+    const double coarse = sigma * force.force_size[a] / force.size[a];
+    out[a] = force.force_size[a] == force.size[a] ? sigma : SigmaOfSampled(coarse * coarse);
+  }
+  return out;
+}
 
 WarpTask MakeWarpTask(const DemonsSource& source, const float* displacement, Int3 size, float* out) {
   WarpTask task;
@@ -47,8 +81,25 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iterat
 namespace cpu {
 namespace {
 
+// WarpSource by a displacement on a grid of `from` voxels, the fixed grid of `size` or a coarser one over its domain.
+absl::Status WarpByField(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 from,
+                         Int3 size, float* out) {
+  if (from == size) return WarpSource(ctx, source, displacement, size, out);
+  const GridScale scale = MakeGridScale(from, size);
+  const WarpTask task = MakeWarpTask(source, nullptr, size, out);
+  ParallelFor(int64_t{size.y} * size.z, [&](int64_t row) {
+    const int y = static_cast<int>(row % size.y), z = static_cast<int>(row / size.y);
+    float* const u = ThreadScratch<float>(3 * static_cast<size_t>(size.x));
+    for (int x = 0; x < size.x; ++x) {
+      StoreVector(scale.Vector(SampleVector(displacement, from, scale.Index({x, y, z}))), u + 3 * x);
+    }
+    WarpLinear(task, IndexRow(task.index_map, y, z), u, out + row * size.x);
+  });
+  return absl::OkStatus();
+}
+
 absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size, image = it.force.size;
   const int* done = &fields.state->done;
   const float* largest = &fields.state->largest;
   DemonsForceTask task = it.force;
@@ -59,7 +110,7 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, kMaxSquarings, fields.work, done));
-  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, it.moving, fields.work, size, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, it.moving, fields.work, size, image, it.warped));
   INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, fields.state, done));
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
@@ -69,20 +120,21 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   task.fixed = it.moving_on_fixed;
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, kMaxSquarings, fields.work, done));
-  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, {it.fixed, size, AffineMap::Identity()}, fields.work, size, it.warped));
+  const DemonsSource fixed{it.fixed, image, AffineMap::Identity()};
+  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, fixed, fields.work, size, image, it.warped));
   INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done));
   return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
 }
 
 // The force's N and D smoothed in place, then N / D in the place of N. Nothing once *skip is not 0.
-absl::Status SmoothForce(const ExecContext& ctx, Int3 size, double sigma, float* force, const int* skip) {
+absl::Status SmoothForce(const ExecContext& ctx, Int3 size, const Vec3d& sigma, float* force, const int* skip) {
   if (*skip != 0) return absl::OkStatus();
   const int64_t rows = int64_t{size.y} * size.z, voxels = rows * size.x;
   float* const denominator = force + 3 * voxels;
   Geometry grid;
   grid.size = size;
-  INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, force, size, {sigma, sigma, sigma}, force));
-  INTRAWARP_RETURN_IF_ERROR(SmoothGaussian(ctx, {denominator, grid}, {sigma, sigma, sigma}, {denominator, grid}));
+  INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, force, size, sigma, force));
+  INTRAWARP_RETURN_IF_ERROR(SmoothGaussian(ctx, {denominator, grid}, sigma, {denominator, grid}));
   ParallelFor(rows, [&](int64_t row) {
     for (int64_t i = row * size.x; i < (row + 1) * size.x; ++i) {
       const float factor = QuotientFactor(denominator[i]);
@@ -112,7 +164,7 @@ void GoOn(const float* to, Int3 size, const DemonsFields& fields) {
 
 // The velocity updated by the smoothed force, in `work`.
 absl::Status Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size;
   const int* done = &fields.state->done;
   switch (it.update) {
     case VelocityUpdate::kAdd:
@@ -132,18 +184,18 @@ absl::Status EndDemonsIterations(const ExecContext&, Int3, DemonsFields*) { retu
 
 absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, int /*max_squarings*/,
                            const DemonsFields& fields) {
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size;
   const int* done = &fields.state->done;
-  const auto sigma = [](double s) { return Vec3d{s, s, s}; };
+  const Vec3d fluid = SigmaOnVelocity(it.force, it.fluid_sigma),
+              diffusion = SigmaOnVelocity(it.force, it.diffusion_sigma);
   INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, fields));
-  INTRAWARP_RETURN_IF_ERROR(SmoothForce(ctx, size, it.fluid_sigma, fields.update, done));
+  INTRAWARP_RETURN_IF_ERROR(SmoothForce(ctx, size, fluid, fields.update, done));
   INTRAWARP_RETURN_IF_ERROR(Update(ctx, it, fields));
   if (fields.reached == nullptr) {
-    return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
-                             &fields.state->largest, done);
+    return SmoothVectorField(ctx, fields.work, size, diffusion, fields.velocity, nullptr, &fields.state->largest, done);
   }
   INTRAWARP_RETURN_IF_ERROR(
-      SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.update, nullptr, nullptr, done));
+      SmoothVectorField(ctx, fields.work, size, diffusion, fields.update, nullptr, nullptr, done));
   if (*done == 0) GoOn(fields.update, size, fields);
   return absl::OkStatus();
 }

@@ -23,36 +23,42 @@ struct DemonsSource {
   AffineMap from_fixed = AffineMap::Identity();
 };
 
+// The sigmas by which a field on the velocity's grid is smoothed like one on the fixed grid by `sigma` of its voxels.
+// On a coarser grid it is less than a voxel, where a sampled Gaussian smooths less than its sigma says: this one has
+// the variance that is wanted.
+Vec3d SigmaOnVelocity(const DemonsForceTask& force, double sigma);
+
 // out = the image at from_fixed(x + displacement(x)) (displacement null: 0), or NaN without a source. Stream-ordered.
 absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
                         float* out);
 
 // The parameters of an iteration. Images are made ready (demons_step.h); all but `moving` are on the fixed grid.
 struct DemonsIteration {
-  // IterateDemons reads size, sides, gradient, max_step and weak_gradient.
+  // IterateDemons reads size, force_size, sides, gradient, max_step and weak_gradient. The velocity lies on the grid of
+  // force_size: the fixed grid, or a coarser one over the same domain.
   DemonsForceTask force;
   float* fixed = nullptr;
   DemonsSource moving;
   bool symmetric = false;
-  float* moving_on_fixed = nullptr;  // when symmetric
-  float* warped = nullptr;           // scratch
-  double fluid_sigma = 3, diffusion_sigma = 2;
+  float* moving_on_fixed = nullptr;             // when symmetric
+  float* warped = nullptr;                      // scratch
+  double fluid_sigma = 3, diffusion_sigma = 2;  // in voxels of the fixed grid
   VelocityUpdate update = VelocityUpdate::kCompose;
   LandmarkForce landmarks = {};
   // On CUDA the fields within an exponential are held in float16; the velocity never is.
   bool half_fields = false;
 };
 
-// Device memory, three float32 a voxel each, but four of `update` and `spare`; `spare` on CUDA alone. `reached` is
-// there with momentum alone: the velocity that the last iteration came to before it went on, at first the velocity
-// itself, in its layout.
+// Device memory, three float32 a voxel of the velocity's grid each, but four of `update` and `spare`; `spare` on CUDA
+// alone. `reached` is there with momentum alone: the velocity that the last iteration came to before it went on, at
+// first the velocity itself, in its layout.
 struct DemonsFields {
   float *velocity = nullptr, *update = nullptr, *work = nullptr, *spare = nullptr, *reached = nullptr;
   DemonsState* state = nullptr;
 };
 
-// Put the velocity into the layout of the iterations, and back. In between only IterateDemons may use `velocity`. Both
-// may exchange the buffers of `fields`. Stream-ordered.
+// Put the velocity, of `size`, into the layout of the iterations, and back. In between only IterateDemons may use
+// `velocity`. Both may exchange the buffers of `fields`. Stream-ordered.
 absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
 absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
 

@@ -15,7 +15,7 @@ absl::Status WarpByVelocity(const ExecContext& ctx, const DemonsIteration& it, c
                             int max_squarings, const DemonsFields& fields) {
   ExponentialWarpTask task;
   task.velocity = fields.velocity;
-  task.size = it.force.size;
+  task.size = it.force.force_size;
   task.factor = factor;
   task.largest = &fields.state->largest;
   task.max_squarings = max_squarings;
@@ -33,7 +33,7 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_sq
   task.weight = it.symmetric ? 0.5f : 1.0f;
   task.fixed = it.fixed;
   task.warped = it.warped;
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size;
   const FieldLayout layout = FieldLayout::Planes(size);
   INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, it.moving, 1, max_squarings, fields));
@@ -52,16 +52,16 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_sq
 
 // Updates the velocity by the force without smoothing it; returns the buffer of the result.
 absl::StatusOr<float*> Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size;
   const int* done = &fields.state->done;
-  const double sigma = it.fluid_sigma;
+  const Vec3d sigma = SigmaOnVelocity(it.force, it.fluid_sigma);
   INTRAWARP_ASSIGN_OR_RETURN(float* const force,
                              SmoothPlanesXY(ctx, fields.update, size, 4, sigma, fields.spare, nullptr, done));
   float* const free = force == fields.spare ? fields.update : fields.spare;
   const QuotientUse use = it.update == VelocityUpdate::kAdd       ? QuotientUse::kAdd
                           : it.update == VelocityUpdate::kCompose ? QuotientUse::kCompose
                                                                   : QuotientUse::kAlone;
-  INTRAWARP_RETURN_IF_ERROR(SmoothQuotientZ(ctx, force, size, sigma, use, fields.velocity, free, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(SmoothQuotientZ(ctx, force, size, sigma.z, use, fields.velocity, free, fields.work, done));
   if (it.update != VelocityUpdate::kBch) return fields.work;
   INTRAWARP_RETURN_IF_ERROR(BchPlanes(ctx, fields.velocity, fields.work, size, free, done));
   return free;
@@ -83,15 +83,15 @@ absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields
 
 absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, int max_squarings,
                            const DemonsFields& fields) {
-  const Int3 size = it.force.size;
+  const Int3 size = it.force.force_size;
   const int* done = &fields.state->done;
   float* const largest = &fields.state->largest;
+  const Vec3d sigma = SigmaOnVelocity(it.force, it.diffusion_sigma);
   INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, max_squarings, fields));
   INTRAWARP_ASSIGN_OR_RETURN(float* const updated, Update(ctx, it, fields));
   float* const free = updated == fields.spare ? fields.work : fields.spare;
-  INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
-                             SmoothPlanesXY(ctx, updated, size, 3, it.diffusion_sigma, free, largest, done));
-  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, fields.velocity, largest, done,
+  INTRAWARP_ASSIGN_OR_RETURN(float* const smooth, SmoothPlanesXY(ctx, updated, size, 3, sigma, free, largest, done));
+  return SmoothPlanesZ(ctx, smooth, size, sigma.z, fields.velocity, largest, done,
                        {fields.reached, &fields.state->momentum});
 }
 

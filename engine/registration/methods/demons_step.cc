@@ -36,6 +36,9 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
   }
   for (int a = 0; a < 3; ++a) {
     if (task.size[a] < 1 || task.size[a] > kMaxAxis) return absl::InvalidArgumentError("size: out of range");
+    if (task.force_size[a] < 1 || task.force_size[a] > task.size[a]) {
+      return absl::InvalidArgumentError("force_size: must be from 1 to size");
+    }
     if (!(task.sides[a] > 0)) return absl::InvalidArgumentError("sides: must be above 0");
   }
   return INTRAWARP_DISPATCH(ctx, DemonsForce, task, force, state, skip);
@@ -43,7 +46,7 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
 
 size_t DemonsForceWorkspaceBytes([[maybe_unused]] Int3 size) {
 #if INTRAWARP_WITH_CUDA
-  return Arena::Rounded(2 * sizeof(double) * cuda::DemonsForceBlocks(size));
+  return Arena::Rounded(2 * sizeof(double) * cuda::MostDemonsForceBlocks(size));
 #else
   return 0;
 #endif

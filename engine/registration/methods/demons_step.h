@@ -116,6 +116,9 @@ struct DemonsForceTask {
   const float* fixed = nullptr;   // made ready
   const float* warped = nullptr;  // on the same grid
   Int3 size;
+  // The grid of N and D: the images', or a coarser one over the same domain, of which no voxel is smaller than theirs.
+  // They are then means over the images' voxels whose centres lie in one of its voxels, and N is in its voxels.
+  Int3 force_size;
   // Voxel sides over their geometric mean.
   Vec3f sides{1, 1, 1};
   DemonsGradient gradient = DemonsGradient::kSymmetric;
@@ -128,6 +131,7 @@ struct DemonsForceTask {
 };
 
 // Writes N, three float32 a voxel, and behind all of them D, one a voxel; advances `state` (device memory; null: none).
+// INVALID_ARGUMENT, naming the field.
 // Nothing happens once *skip is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace:
 // DemonsForceWorkspaceBytes.
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,

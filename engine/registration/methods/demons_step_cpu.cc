@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "engine/device/parallel.h"
 #include "engine/registration/methods/demons_step_kernels.h"
+#include "engine/transform/vector_field_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/registration/methods/demons_step_cpu.cc"
@@ -138,22 +140,60 @@ absl::Status MeasurePair(const ExecContext&, const float* fixed, const float* mo
   return absl::OkStatus();
 }
 
+namespace {
+
+void AddSums(ForceRowSums& total, const ForceRowSums& part) {
+  total.squares += part.squares;
+  total.samples += part.samples;
+}
+
+// Row (y, z) of N and D on a coarser grid.
+ForceRowSums CoarseForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z,
+                            float* numerator, float* denominator) {
+  const Int3 n = task.size, cells = task.force_size;
+  DemonsForceTask fine = task;
+  fine.accumulate = false;
+  float* const row = ThreadScratch<float>(4 * static_cast<size_t>(n.x));
+  std::vector<DemonsPull> pulls(cells.x);
+  ForceRowSums sums{0, 0};
+  const DemonsCell lines(n, cells, {0, y, z});
+  for (int at_z = lines.first.z; at_z < lines.last.z; ++at_z) {
+    for (int at_y = lines.first.y; at_y < lines.last.y; ++at_y) {
+      AddSums(sums, ForceRow(fine, scales, at_y, at_z, row, row + 3 * n.x));
+      for (int i = 0; i < cells.x; ++i) {
+        for (int x = FirstInCell(i, cells.x, n.x); x < FirstInCell(i + 1, cells.x, n.x); ++x) {
+          pulls[i].numerator = pulls[i].numerator + LoadVector(row + 3 * x);
+          pulls[i].denominator += row[3 * n.x + x];
+        }
+      }
+    }
+  }
+  for (int i = 0; i < cells.x; ++i) {
+    const DemonsPull pull = DemonsCell(n, cells, {i, y, z}).Mean(pulls[i]);
+    const Vec3f before = task.accumulate ? LoadVector(numerator + 3 * i) : Vec3f{0, 0, 0};
+    StoreVector(before + pull.numerator, numerator + 3 * i);
+    denominator[i] = (task.accumulate ? denominator[i] : 0) + pull.denominator;
+  }
+  return sums;
+}
+
+}  // namespace
+
 absl::Status DemonsForce(const ExecContext&, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip) {
   if (skip != nullptr && *skip != 0) return absl::OkStatus();
   const DemonsForceScales scales(task);
-  const int64_t rows = int64_t{task.size.y} * task.size.z;
-  float* const denominator = force + 3 * rows * task.size.x;
+  const Int3 n = task.force_size;
+  const int64_t rows = int64_t{n.y} * n.z;
+  float* const denominator = force + 3 * rows * n.x;
+  const auto make_row = task.force_size == task.size ? &ForceRow : &CoarseForceRow;
   const ForceRowSums sums = OrderedReduce(
       rows, ForceRowSums{0, 0},
       [&](int64_t row) {
-        return ForceRow(task, scales, static_cast<int>(row % task.size.y), static_cast<int>(row / task.size.y),
-                        force + 3 * row * task.size.x, denominator + row * task.size.x);
+        return make_row(task, scales, static_cast<int>(row % n.y), static_cast<int>(row / n.y), force + 3 * row * n.x,
+                        denominator + row * n.x);
       },
-      [](ForceRowSums& total, const ForceRowSums& part) {
-        total.squares += part.squares;
-        total.samples += part.samples;
-      });
+      AddSums);
   if (state != nullptr) AdvanceDemons(sums.squares, static_cast<double>(sums.samples), state);
   return absl::OkStatus();
 }

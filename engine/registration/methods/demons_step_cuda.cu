@@ -18,7 +18,7 @@ constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 4;
 constexpr int64_t kEnoughBlocks = 2048;
 static_assert(kTileX * kTileY == kReduceThreads);
 
-int ForcePlanes(Int3 size) {
+int ForcePlanes(Int3 size) {  // of the grid of the force
   const int64_t columns = int64_t{(size.x + kTileX - 1) / kTileX} * ((size.y + kTileY - 1) / kTileY);
   int planes = kMostPlanes;
   while (planes > kFewestPlanes && columns * (size.z / planes) < kEnoughBlocks) planes /= 2;
@@ -67,6 +67,30 @@ struct Column {
     return NeighbourOr(p, 2 * static_cast<ptrdiff_t>(plane), on && z + 2 < size.z);
   }
 };
+
+// N and D of a voxel of the coarser grid; adds to the sums over its samples.
+__device__ DemonsPull PullOfCell(const DemonsForceTask& t, const DemonsForceScales& scales, Int3 i, double* sum,
+                                 int* count) {
+  const DemonsCell cell(t.size, t.force_size, i);
+  DemonsPull pulls;
+  float squares = 0;
+  for (int z = cell.first.z; z < cell.last.z; ++z) {
+    for (int y = cell.first.y; y < cell.last.y; ++y) {
+      for (int x = cell.first.x; x < cell.last.x; ++x) {
+        const int64_t at = (int64_t{z} * t.size.y + y) * t.size.x + x;
+        float square;
+        int sample;
+        const DemonsPull pull = ForceVoxel(t.fixed + at, t.warped + at, t.size, {x, y, z}, scales, &square, &sample);
+        pulls.numerator = pulls.numerator + pull.numerator;
+        pulls.denominator += pull.denominator;
+        squares += square;
+        *count += sample;
+      }
+    }
+  }
+  *sum += squares;
+  return cell.Mean(pulls);
+}
 
 // The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. N is interleaved or
 // in planes of `voxels`; D lies behind it.
@@ -132,6 +156,39 @@ __global__ void __launch_bounds__(kReduceThreads, 5)
   }
 }
 
+// N and D on a coarser grid: a thread makes whole voxels of it. Otherwise as ForceKernel.
+template <bool kPlanes>
+__global__ void __launch_bounds__(kReduceThreads, 4)
+    CoarseForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares,
+                      double* samples, int planes, const int* skip) {
+  AwaitPrevious();
+  if (skip != nullptr && *skip != 0) return;
+  __shared__ double scratch[kReduceWarps];
+  const Int3 n = t.force_size;
+  const int64_t voxels = int64_t{n.x} * n.y * n.z;
+  const int x = blockIdx.x * kTileX + threadIdx.x % kTileX, y = blockIdx.y * kTileY + threadIdx.x / kTileX;
+  const int z0 = blockIdx.z * planes, z1 = x < n.x && y < n.y ? min(z0 + planes, n.z) : z0;
+  double sum = 0;
+  int count = 0;
+  for (int z = z0; z < z1; ++z) {
+    const DemonsPull pull = PullOfCell(t, scales, {x, y, z}, &sum, &count);
+    const int64_t i = (int64_t{z} * n.y + y) * n.x + x;
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      float* const to = force + (kPlanes ? c * voxels + i : 3 * i + c);
+      *to = t.accumulate ? *to + pull.numerator[c] : pull.numerator[c];
+    }
+    float* const to = force + 3 * voxels + i;
+    *to = t.accumulate ? *to + pull.denominator : pull.denominator;
+  }
+  const int64_t block = (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const double block_sum = BlockSum(sum, scratch), block_count = BlockSum(static_cast<double>(count), scratch);
+  if (threadIdx.x == 0) {
+    squares[block] = block_sum;
+    samples[block] = block_count;
+  }
+}
+
 __global__ void AdvanceKernel(const double* squares, const double* samples, int64_t blocks, DemonsState* state,
                               const int* skip) {
   AwaitPrevious();
@@ -183,9 +240,9 @@ absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float
   return absl::OkStatus();
 }
 
-int64_t DemonsForceBlocks(Int3 size) {
+int64_t MostDemonsForceBlocks(Int3 size) {
   const dim3 grid = ForceGrid(size);
-  return int64_t{grid.x} * grid.y * grid.z;
+  return int64_t{grid.x} * grid.y * ((size.z + kFewestPlanes - 1) / kFewestPlanes);
 }
 
 absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
@@ -202,14 +259,20 @@ namespace {
 template <bool kPlanes>
 absl::Status Force(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                    const int* skip) {
-  const int64_t blocks = DemonsForceBlocks(task.size);
+  const dim3 grid = ForceGrid(task.force_size);
+  const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+  const int planes = ForcePlanes(task.force_size);
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(double* const squares, ctx.arena().Allocate<double>(2 * blocks));
   double* const samples = squares + blocks;
-  const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
-  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ForceKernel<kPlanes>, ForceGrid(task.size), dim3(kReduceThreads), task,
-                                            DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size),
-                                            voxels, skip));
+  if (task.force_size == task.size) {
+    const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ForceKernel<kPlanes>, grid, dim3(kReduceThreads), task,
+                                              DemonsForceScales(task), force, squares, samples, planes, voxels, skip));
+  } else {
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, CoarseForceKernel<kPlanes>, grid, dim3(kReduceThreads), task,
+                                              DemonsForceScales(task), force, squares, samples, planes, skip));
+  }
   if (state == nullptr) return absl::OkStatus();
   return LaunchDependent(ctx, AdvanceKernel, dim3(1), dim3(kReduceThreads), squares, samples, blocks, state, skip);
 }

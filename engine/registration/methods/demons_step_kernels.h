@@ -105,6 +105,39 @@ INTRAWARP_HD inline DemonsPull ForceVoxel(const float* f, const float* m, Int3 s
   return ForceOf(NeighboursOf(f, size, i), NeighboursOf(m, size, i), scales, square, sample);
 }
 
+// The voxels along an axis of n whose centres lie in voxel i of a grid of `cells` over the same domain begin here;
+// voxel i + 1's begin where they end.
+INTRAWARP_HD inline int FirstInCell(int i, int cells, int n) {
+  return static_cast<int>((2 * int64_t{n} * i + cells - 1) / (2 * int64_t{cells}));
+}
+
+// The voxels of an image in a voxel of a coarser grid over the same domain.
+struct DemonsCell {
+  Int3 first, last;
+  // N and D of the cell from the sums over its voxels.
+  Vec3f numerator;
+  float denominator;
+
+  INTRAWARP_HD DemonsCell(Int3 size, Int3 cells, Int3 i) {
+    int voxels = 1;
+    for (int a = 0; a < 3; ++a) {
+      first[a] = FirstInCell(i[a], cells[a], size[a]);
+      last[a] = FirstInCell(i[a] + 1, cells[a], size[a]);
+      voxels *= last[a] - first[a];
+    }
+    denominator = 1.0f / static_cast<float>(voxels);
+    for (int a = 0; a < 3; ++a) {
+      numerator[a] = denominator * static_cast<float>(cells[a]) / static_cast<float>(size[a]);
+    }
+  }
+  INTRAWARP_HD DemonsPull Mean(const DemonsPull& sum) const {
+    DemonsPull mean;
+    for (int a = 0; a < 3; ++a) mean.numerator[a] = numerator[a] * sum.numerator[a];
+    mean.denominator = denominator * sum.denominator;
+    return mean;
+  }
+};
+
 // The number of voxels whose moments are summed together.
 inline constexpr int64_t kMomentPiece = 8192;
 inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1) / kMomentPiece; }
@@ -151,7 +184,7 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
 // The force in planes (vector_planes.h): first N, then D.
 absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                                const int* skip);
-int64_t DemonsForceBlocks(Int3 size);
+int64_t MostDemonsForceBlocks(Int3 size);
 }  // namespace cuda
 
 }  // namespace intrawarp

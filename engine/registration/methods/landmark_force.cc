@@ -19,17 +19,19 @@ constexpr double kLeastReachVoxels = 2;
 }  // namespace
 
 absl::StatusOr<LandmarkForce> PlaceLandmarkForce(const ExecContext& ctx, absl::Span<const Landmark> landmarks,
-                                                 const AffineMap& affine, const Geometry& fixed, float max_step) {
+                                                 const AffineMap& affine, const Geometry& fixed, Int3 velocity_size,
+                                                 float max_step) {
   LandmarkForce force;
   force.count = static_cast<int>(landmarks.size());
   if (landmarks.empty()) return force;
-  const AffineMap to_index = PhysicalToIndex(fixed), from_moving = Compose(to_index, Inverse(affine));
+  const Geometry grid = GridOfSize(fixed, velocity_size);
+  const AffineMap to_index = PhysicalToIndex(grid), from_moving = Compose(to_index, Inverse(affine));
   const double side = VoxelScale(fixed), reach = std::max(kLandmarkReachMm, kLeastReachVoxels * side);
-  force.to_mm = Compose(affine, IndexToPhysical(fixed));
+  force.to_mm = Compose(affine, IndexToPhysical(grid));
   force.max_step = max_step;
   for (int a = 0; a < 3; ++a) {
-    force.sides[a] = static_cast<float>(fixed.spacing[a] / side);
-    force.falloff[a] = static_cast<float>(fixed.spacing[a] * fixed.spacing[a] / (reach * reach));
+    force.sides[a] = static_cast<float>(grid.spacing[a] / side);
+    force.falloff[a] = static_cast<float>(grid.spacing[a] * grid.spacing[a] / (reach * reach));
   }
   std::vector<LevelLandmark> placed;
   for (const Landmark& landmark : landmarks) {

@@ -44,15 +44,17 @@ struct LandmarkForce {
   AffineMap to_mm = AffineMap::Identity();
   // 1 / reach^2 by axis, in index units.
   Vec3f falloff;
-  // Voxel sides over their geometric mean, and the longest r in that unit.
+  // Voxel sides over the geometric mean of the level's, and the longest r in that unit.
   Vec3f sides{1, 1, 1};
   float max_step = 2;
 };
 
-// For the level on `fixed`, a level of the fixed image. The memory, LandmarkForceBytes, stays taken from the arena.
-// Waits for the stream.
+// For the level on `fixed`, a level of the fixed image, with its velocity on the grid of `velocity_size`, the level's
+// or a coarser one over the same domain, whose index units the landmarks are in. The memory, LandmarkForceBytes, stays
+// taken from the arena. Waits for the stream.
 absl::StatusOr<LandmarkForce> PlaceLandmarkForce(const ExecContext& ctx, absl::Span<const Landmark> landmarks,
-                                                 const AffineMap& affine, const Geometry& fixed, float max_step);
+                                                 const AffineMap& affine, const Geometry& fixed, Int3 velocity_size,
+                                                 float max_step);
 int64_t LandmarkForceBytes(int64_t landmarks);
 
 // How the components of a field lie: component c of voxel i is data[voxel_step * i + component_step * c].

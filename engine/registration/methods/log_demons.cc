@@ -57,6 +57,13 @@ Intensities Standard(const VolumeStatistics& s) {
   return {static_cast<float>(1 / s.stddev), static_cast<float>(-s.mean / s.stddev)};
 }
 
+// The grid of a level's velocity.
+Int3 VelocitySize(const RegistrationImages& images, const LogDemonsOptions& options, int index) {
+  const auto& pyramid = images.fixed->levels();
+  const bool is_half = index == 0 && options.velocity_grid == VelocityGrid::kHalf && pyramid.size() > 1;
+  return pyramid[is_half ? 1 : index].volume.geometry.size;
+}
+
 // Device memory for levels up to `size`.
 struct Fields : DemonsFields {
   PairMoments* moments = nullptr;
@@ -77,6 +84,8 @@ struct Level {
   Geometry grid;
   DemonsIteration step;
   double min_samples = 0;
+
+  Int3 velocity_size() const { return step.force.force_size; }
 };
 
 absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, Intensities i) {
@@ -121,6 +130,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
     INTRAWARP_ASSIGN_OR_RETURN(level.step.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
   }
   level.step.force.size = fixed.geometry.size;
+  level.step.force.force_size = VelocitySize(images, options, index);
   for (int a = 0; a < 3; ++a) {
     level.step.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
   }
@@ -140,8 +150,9 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   level.step.diffusion_sigma = *options.diffusion_sigma;
   level.step.update = options.update;
   level.step.half_fields = options.half_fields;
-  INTRAWARP_ASSIGN_OR_RETURN(level.step.landmarks, PlaceLandmarkForce(ctx, images.landmarks, affine, fixed.geometry,
-                                                                      level.step.force.max_step));
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.landmarks,
+                             PlaceLandmarkForce(ctx, images.landmarks, affine, fixed.geometry, level.velocity_size(),
+                                                level.step.force.max_step));
   return level;
 }
 
@@ -161,15 +172,21 @@ absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& leve
   start.min_samples = level.min_samples;
   start.most_momentum = static_cast<float>(*options.momentum);
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.grid.size, &fields.state->largest));
+  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.velocity_size(), &fields.state->largest));
   return ReadState(ctx, fields.state);
 }
 
 // Writes the moving image at the velocity to level.step.warped; uses `work`.
 absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fields& fields) {
-  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.grid.size, 1, &fields.state->largest,
-                                                    kMaxSquarings, fields.work));
-  return WarpSource(ctx, level.step.moving, fields.work, level.grid.size, level.step.warped);
+  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.velocity_size(), 1,
+                                                    &fields.state->largest, kMaxSquarings, fields.work));
+  const float* displacement = fields.work;
+  if (level.velocity_size() != level.grid.size) {
+    INTRAWARP_RETURN_IF_ERROR(
+        ResampleVectorField(ctx, fields.work, level.velocity_size(), fields.update, level.grid.size));
+    displacement = fields.update;
+  }
+  return WarpSource(ctx, level.step.moving, displacement, level.grid.size, level.step.warped);
 }
 
 // Mean and standard deviation of both images over the samples that both have.
@@ -255,13 +272,13 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   }
   ArenaScope scope(ctx.arena());
   if (ctx.is_cuda()) {
-    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(ForceFloats(level.grid.size)));
+    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(ForceFloats(level.velocity_size())));
   }
-  INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.grid.size, &fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.velocity_size(), &fields));
   if (*options.momentum > 0) {
-    INTRAWARP_ASSIGN_OR_RETURN(fields.reached, ctx.arena().Allocate<float>(Floats(level.grid.size)));
+    INTRAWARP_ASSIGN_OR_RETURN(fields.reached, ctx.arena().Allocate<float>(Floats(level.velocity_size())));
     INTRAWARP_RETURN_IF_ERROR(
-        ctx.device().Copy(fields.reached, fields.velocity, FieldBytes(level.grid.size), ctx.stream()));
+        ctx.device().Copy(fields.reached, fields.velocity, FieldBytes(level.velocity_size()), ctx.stream()));
   }
   Iterations iterations(ctx, level.step, EvaluationsAtOnce(ctx, level.grid), fields);
   while (run.state.status == DemonsStatus::kRunning) {
@@ -273,7 +290,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
     INTRAWARP_RETURN_IF_ERROR(iterations.Enqueue(run.state));
     INTRAWARP_ASSIGN_OR_RETURN(run.state, ReadState(ctx, fields.state));
   }
-  INTRAWARP_RETURN_IF_ERROR(EndDemonsIterations(ctx, level.grid.size, &fields));
+  INTRAWARP_RETURN_IF_ERROR(EndDemonsIterations(ctx, level.velocity_size(), &fields));
   return run;
 }
 
@@ -306,11 +323,12 @@ absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, 
   return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
 }
 
-// The mean squared difference at a level.
+// The mean squared difference at a level, for a velocity on its grid.
 absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const RegistrationImages& images,
-                                         const LogDemonsOptions& options, int index, const AffineMap& affine,
+                                         LogDemonsOptions options, int index, const AffineMap& affine,
                                          const ConstVelocityView& velocity) {
   ArenaScope scope(ctx.arena());
+  options.velocity_grid = VelocityGrid::kFull;
   const Int3 size = images.fixed->levels()[index].volume.geometry.size;
   INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
@@ -374,6 +392,7 @@ LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
   using O = LogDemonsOptions;
   options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
   options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
+  options.velocity_grid = options.velocity_grid.value_or(warm ? O::kWarmVelocityGrid : VelocityGrid::kFull);
   return Resolved(options);
 }
 
@@ -382,6 +401,7 @@ absl::StatusOr<bool> AskForMatching(const ExecContext& ctx, const RegistrationIm
                                     const ConstVelocityView& velocity) {
   LogDemonsOptions options = Resolved(given, /*warm=*/false);
   options.match_intensities = false;
+  options.velocity_grid = VelocityGrid::kFull;
   options.levels.reset();
   int index = Levels(images, options, /*warm=*/false) - 1;
   while (index > 0 && images.fixed->levels()[index].volume.geometry.voxels() < kLeastMatchingVoxels) --index;
@@ -403,10 +423,10 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
   result.report.options = WithLevels(options, levels);
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));
-  Int3 size = images.fixed->levels()[levels - 1].volume.geometry.size;
+  Int3 size = VelocitySize(images, options, levels - 1);
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, initial, size, fields));
   for (int index = levels - 1; index >= 0; --index) {
-    const Int3 before = std::exchange(size, images.fixed->levels()[index].volume.geometry.size);
+    const Int3 before = std::exchange(size, VelocitySize(images, options, index));
     INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, before, size, &fields));
     if (index == 0 && levels > 1 && on_coarse) INTRAWARP_RETURN_IF_ERROR(on_coarse({fields.velocity, size}));
     ArenaScope level_scope(ctx.arena());
@@ -415,7 +435,7 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
     const DemonsState& state = run.state;
     if (state.iterations > 0 || state.status == DemonsStatus::kConverged) {
-      result.report.levels.push_back({size, state.iterations, state.first_value, state.value});
+      result.report.levels.push_back({level.grid.size, state.iterations, state.first_value, state.value});
     } else if (index == 0 && run.decision == Decision::kContinue) {
       return NotStarted(state);
     }

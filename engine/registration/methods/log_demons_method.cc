@@ -29,7 +29,8 @@ absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Trans
 // The stage's last value may stand for the objective at its result unless
 // - the finest level was cut short: the value is that before the last update;
 // - intensities were matched: the match is that at the start of the level;
-// - it belongs to another velocity or objective: the velocity was smoothed afterwards, or there are landmarks.
+// - it belongs to another velocity or objective: the velocity was on a coarser grid or was smoothed afterwards, or
+//   there are landmarks.
 std::optional<double> ValueAtResult(const StageReport& report, bool matched, bool is_other) {
   const bool finished =
       report.stop_reason == StopReason::kConverged || report.stop_reason == StopReason::kIterationLimit;
@@ -39,9 +40,8 @@ std::optional<double> ValueAtResult(const StageReport& report, bool matched, boo
 
 absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const AffineMap& affine,
                         const ConstVelocityView& velocity, const Geometry& domain) {
-  const size_t bytes = 3 * sizeof(float) * domain.voxels();
-  INTRAWARP_ASSIGN_OR_RETURN(Buffer in_mm, ctx.device().Allocate(bytes, ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(in_mm.as<float>(), velocity.data, bytes, ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer in_mm, ctx.device().Allocate(3 * sizeof(float) * domain.voxels(), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ResampleVectorField(ctx, velocity.data, velocity.size, in_mm.as<float>(), domain.size));
   INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, in_mm.as<float>()));
   INTRAWARP_ASSIGN_OR_RETURN(const UnfoldedTransform unfolded,
                              MakeUnfoldedTransform(ctx, affine, std::move(in_mm), domain));
@@ -79,7 +79,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
                              MakeUnfoldedTransform(ctx, task.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
   // The objective is without landmarks.
-  const bool is_other = unfolded.rounds > 0 || !task.images.landmarks.empty();
+  const bool is_half = *OptionsOf(stage.report.options).velocity_grid == VelocityGrid::kHalf;
+  const bool is_other = is_half || unfolded.rounds > 0 || !task.images.landmarks.empty();
   result.value = ValueAtResult(stage.report, *options.match_intensities, is_other);
   result.report = std::move(stage.report);
   return result;

@@ -36,6 +36,20 @@ double VoxelScale(const Geometry& g) {
   return g.is_2d() ? std::sqrt(g.spacing.x * g.spacing.y) : std::cbrt(g.voxel_volume());
 }
 
+Geometry GridOfSize(const Geometry& domain, Int3 size) {
+  Geometry grid = domain;
+  grid.size = size;
+  // The index, on the domain's grid, of the first voxel.
+  Vec3d first;
+  for (int a = 0; a < 3; ++a) {
+    const double ratio = static_cast<double>(domain.size[a]) / size[a];
+    grid.spacing[a] = domain.spacing[a] * ratio;
+    first[a] = 0.5 * ratio - 0.5;
+  }
+  grid.origin = IndexToPhysical(domain)(first);
+  return grid;
+}
+
 int MatchingLevel(const PreparedImage& moving, const Geometry& fixed) {
   int best = 0;
   double best_distance = std::numeric_limits<double>::infinity();

@@ -41,6 +41,9 @@ inline bool IsSliceOf(const Geometry& fixed, const Geometry& moving) { return fi
 // The geometric mean of a voxel's sides (of a pixel's in 2-D), mm.
 double VoxelScale(const Geometry& grid);
 
+// The grid of `size` voxels over the domain of another.
+Geometry GridOfSize(const Geometry& domain, Int3 size);
+
 // The moving level whose voxels are closest in size to those of the fixed level.
 int MatchingLevel(const PreparedImage& moving, const Geometry& fixed);
 

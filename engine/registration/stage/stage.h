@@ -99,6 +99,9 @@ constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {
 // (Leong et al. 2021); the Baker-Campbell-Hausdorff series (BchUpdate).
 enum class VelocityUpdate { kAdd, kCompose, kBch };
 
+// The grid of the finest level's velocity of log-demons: the images', or that of the level below, where there is one.
+enum class VelocityGrid { kFull, kHalf };
+
 // The image whose gradient drives the force of log-demons; kSymmetric takes the mean of both.
 enum class DemonsGradient { kSymmetric, kFixed, kWarped };
 
@@ -108,10 +111,12 @@ struct LogDemonsOptions {
   static constexpr int kDefaultIterations = 100;
   // The default of levels when the stage starts from a velocity: that holds already what coarser levels would find.
   static constexpr int kWarmLevels = 2;
-  // The defaults of iterations and momentum then. Momentum makes up for the iterations: a frame of a moving phantom is
-  // as close to the truth after 30 of them as after 100 without (docs/evidence/performance.md, Log-demons).
+  // The defaults of iterations, momentum and velocity_grid then. Momentum makes up for the iterations: a frame of a
+  // moving phantom is as close to the truth after 30 of them as after 100 without (docs/evidence/performance.md,
+  // Log-demons).
   static constexpr int kWarmIterations = 30;
   static constexpr double kWarmMomentum = 0.9;
+  static constexpr VelocityGrid kWarmVelocityGrid = VelocityGrid::kHalf;
   static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;
   static constexpr double kDefaultFluidSigma = 2, kDefaultDiffusionSigma = 0.7, kMaxSigma = 64;
   static constexpr double kDefaultMaxStep = 2, kLeastMaxStep = 1e-3, kLargestMaxStep = 100;
@@ -141,6 +146,7 @@ struct LogDemonsOptions {
   // The moving image is brought to the fixed one's mean and standard deviation in their overlap at every level. Unset:
   // in a pipeline, where the images differ by that at the start (AskForMatching, log_demons.h).
   std::optional<bool> match_intensities = std::nullopt;
+  std::optional<VelocityGrid> velocity_grid = std::nullopt;
   // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
   bool half_fields = false;
 };
@@ -168,7 +174,7 @@ std::optional<StageOptions> StageNamed(absl::string_view name);
 MetricKind MetricOf(const StageOptions& options);
 
 // The options with every default filled in, for a fixed image on `fixed`, but for those that depend on masks, images
-// and start, too: levels, and of log-demons iterations, momentum and match_intensities.
+// and start, too: levels, and of log-demons iterations, momentum, velocity_grid and match_intensities.
 StageOptions Resolved(const StageOptions& options, const Geometry& fixed);
 
 // Why a stage ended, at its finest level: its value is within the tolerances; it is out of iterations; it is out of

@@ -136,7 +136,8 @@ class SizeBench {
                                                            ComparedRowStride(size_), reference_));
     // The time does not depend on which of the two buffers holds the result.
     const auto smooth_xy = [&] {
-      return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, 3, kSigma, spare_.as<float>(), nullptr, nullptr)
+      return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, 3, {kSigma, kSigma, kSigma}, spare_.as<float>(),
+                                             nullptr, nullptr)
           .status();
     };
     const auto smooth_z = [&] {

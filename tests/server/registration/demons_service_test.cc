@@ -255,6 +255,7 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
   std::vector<std::function<void(v1::Stage&)>> options = {
       [](v1::Stage& s) { s.mutable_log_demons()->set_symmetric(true); },
       [](v1::Stage& s) { s.mutable_log_demons()->set_match_intensities(true); },
+      [](v1::Stage& s) { s.mutable_log_demons()->set_velocity_grid(v1::VELOCITY_GRID_HALF); },
       [](v1::Stage& s) { s.mutable_log_demons()->set_fluid_sigma(0); },
       [](v1::Stage& s) { s.mutable_log_demons()->set_diffusion_sigma(0.5); },
       [](v1::Stage& s) { s.mutable_log_demons()->set_max_step(0.5); },

@@ -70,6 +70,7 @@ v1::Stage WholeLogDemons() {
   demons.set_velocity_update(v1::VELOCITY_UPDATE_BCH);
   demons.set_symmetric(true);
   demons.set_match_intensities(false);
+  demons.set_velocity_grid(v1::VELOCITY_GRID_HALF);
   return stage;
 }
 
@@ -119,6 +120,11 @@ TEST(StageMessages, EachFieldOfLogDemonsGoesWhereItBelongs) {
   EXPECT_EQ(options.update, VelocityUpdate::kBch);
   EXPECT_TRUE(options.symmetric);
   EXPECT_EQ(options.match_intensities, false);
+  EXPECT_EQ(options.velocity_grid, VelocityGrid::kHalf);
+  v1::Stage full = WholeLogDemons();
+  full.mutable_log_demons()->set_velocity_grid(v1::VELOCITY_GRID_FULL);
+  EXPECT_EQ(Get<LogDemonsOptions>(full).velocity_grid, VelocityGrid::kFull);
+  ExpectComesBack(full);
 }
 
 TEST(StageMessages, WhatIsNotSetIsLeftToTheMethod) {
@@ -137,7 +143,7 @@ TEST(StageMessages, WhatIsNotSetIsLeftToTheMethod) {
   stage.mutable_log_demons();
   const auto demons = Get<LogDemonsOptions>(stage);
   EXPECT_FALSE(demons.levels || demons.iterations || demons.fluid_sigma || demons.diffusion_sigma || demons.max_step ||
-               demons.weak_gradient || demons.match_intensities.has_value());
+               demons.weak_gradient || demons.match_intensities.has_value() || demons.velocity_grid);
   EXPECT_EQ(demons.update, VelocityUpdate::kCompose);
   EXPECT_FALSE(demons.symmetric);
   stage.mutable_search();

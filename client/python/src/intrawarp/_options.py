@@ -22,6 +22,7 @@ _ENUMS: Dict[str, Tuple[Any, str]] = {
     "metric": (v1.Metric, "METRIC_"),
     "optimizer": (v1.Optimizer, "OPTIMIZER_"),
     "velocity_update": (v1.VelocityUpdate, "VELOCITY_UPDATE_"),
+    "velocity_grid": (v1.VelocityGrid, "VELOCITY_GRID_"),
 }
 _INTERPOLATIONS = {
     "linear": v1.INTERPOLATION_LINEAR,

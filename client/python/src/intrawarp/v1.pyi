@@ -416,6 +416,15 @@ VELOCITY_UPDATE_ADD: int
 VELOCITY_UPDATE_COMPOSE: int
 VELOCITY_UPDATE_BCH: int
 
+class VelocityGrid(Enum):
+    VELOCITY_GRID_UNSPECIFIED: int
+    VELOCITY_GRID_FULL: int
+    VELOCITY_GRID_HALF: int
+
+VELOCITY_GRID_UNSPECIFIED: int
+VELOCITY_GRID_FULL: int
+VELOCITY_GRID_HALF: int
+
 class StopReason(Enum):
     STOP_REASON_UNSPECIFIED: int
     STOP_REASON_CONVERGED: int
@@ -579,7 +588,8 @@ class LogDemonsStage(Message):
     velocity_update: int
     symmetric: bool
     match_intensities: bool
-    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., fluid_sigma: Optional[float] = ..., diffusion_sigma: Optional[float] = ..., max_step: Optional[float] = ..., weak_gradient: Optional[float] = ..., velocity_update: Optional[int] = ..., symmetric: Optional[bool] = ..., match_intensities: Optional[bool] = ...) -> None: ...
+    velocity_grid: int
+    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., fluid_sigma: Optional[float] = ..., diffusion_sigma: Optional[float] = ..., max_step: Optional[float] = ..., weak_gradient: Optional[float] = ..., velocity_update: Optional[int] = ..., symmetric: Optional[bool] = ..., match_intensities: Optional[bool] = ..., velocity_grid: Optional[int] = ...) -> None: ...
 
 class SearchStage(Message):
     node_mm: float

@@ -61,13 +61,35 @@ std::vector<double> Smoothed(const std::vector<double>& in, Int3 size, int axis,
   return out;
 }
 
+// A force on a coarser grid: the means over the voxels whose centres lie in one of its voxels, N in its voxels.
+std::vector<float> CoarseForce(const std::vector<float>& force, Int3 size, Int3 coarse) {
+  const size_t n = Voxels(size), m = Voxels(coarse);
+  std::vector<double> sums(4 * m), counts(m);
+  size_t i = 0;
+  for (int z = 0; z < size.z; ++z)
+    for (int y = 0; y < size.y; ++y)
+      for (int x = 0; x < size.x; ++x, ++i) {
+        const auto cell = [&](int at, int axis) { return (2 * at + 1) * coarse[axis] / (2 * size[axis]); };
+        const size_t to = (size_t{1} * cell(z, 2) * coarse.y + cell(y, 1)) * coarse.x + cell(x, 0);
+        counts[to] += 1;
+        sums[3 * m + to] += force[3 * n + i];
+        for (int c = 0; c < 3; ++c) sums[3 * to + c] += force[3 * i + c] * double(coarse[c]) / size[c];
+      }
+  std::vector<float> means(4 * m);
+  for (size_t k = 0; k < m; ++k) {
+    for (int c = 0; c < 3; ++c) means[3 * k + c] = static_cast<float>(sums[3 * k + c] / counts[k]);
+    means[3 * m + k] = static_cast<float>(sums[3 * m + k] / counts[k]);
+  }
+  return means;
+}
+
 // The vectors of a force (demons_step.h): N and D smoothed apart, then divided.
-std::vector<float> SmoothedForce(const std::vector<float>& force, Int3 size, double sigma) {
+std::vector<float> SmoothedForce(const std::vector<float>& force, Int3 size, Vec3d sigma) {
   const size_t n = Voxels(size);
   const auto smoothed = [&](const std::function<float(size_t)>& value) {
     std::vector<double> values(n);
     for (size_t i = 0; i < n; ++i) values[i] = value(i);
-    for (int axis = 0; axis < 3; ++axis) values = Smoothed(values, size, axis, sigma);
+    for (int axis = 0; axis < 3; ++axis) values = Smoothed(values, size, axis, sigma[axis]);
     return values;
   };
   const std::vector<double> denominators = smoothed([&](size_t i) { return force[3 * n + i]; });
@@ -83,6 +105,8 @@ std::vector<float> SmoothedForce(const std::vector<float>& force, Int3 size, dou
 
 struct Problem {
   Int3 size, moving_size;
+  // Of the velocity.
+  Int3 velocity_size;
   AffineMap from_fixed = AffineMap::Identity();
   float amplitude = 3;
   double fluid_sigma = 3, diffusion_sigma = 2;
@@ -100,7 +124,7 @@ struct Outcome {
 
 Problem OfSize(Int3 size) {
   Problem p;
-  p.size = size;
+  p.size = p.velocity_size = size;
   p.moving_size = {size.x + 3, size.y + 1, size.z > 1 ? size.z + 2 : 1};
   p.from_fixed.m[0][0] = 1.02;
   p.from_fixed.m[0][1] = 0.03;
@@ -116,12 +140,13 @@ class DemonsIterationTest : public DeviceTest {
     DemonsFields fields;
   };
   Loaded Load(const Problem& p) {
-    const size_t n = Voxels(p.size);
+    const size_t n = Voxels(p.size), m = Voxels(p.velocity_size);
     Loaded l;
     std::vector<float> fixed = Waves(p.size, 0, 0.05f, 1), moving = Waves(p.moving_size, 0.4f, 0.05f, 2);
     // Voxels that are not samples.
     if (n > 1000) fixed[n / 2] = fixed[n / 3] = moving[n / 2] = NAN;
     l.step.force.size = p.size;
+    l.step.force.force_size = p.velocity_size;
     l.step.force.sides = {0.9f, 1, 1.1f};
     l.step.fixed = Upload(fixed);
     l.step.moving = {Upload(moving), p.moving_size, p.from_fixed};
@@ -132,31 +157,31 @@ class DemonsIterationTest : public DeviceTest {
     l.step.diffusion_sigma = p.diffusion_sigma;
     l.step.update = p.update;
     l.step.half_fields = p.half_fields;
-    l.fields.velocity = Upload(SmoothVelocity(p.size, p.amplitude));
-    l.fields.update = Poisoned<float>(4 * n);
-    l.fields.work = Poisoned<float>(3 * n);
-    l.fields.spare = Poisoned<float>(4 * n);
+    l.fields.velocity = Upload(SmoothVelocity(p.velocity_size, p.amplitude));
+    l.fields.update = Poisoned<float>(4 * m);
+    l.fields.work = Poisoned<float>(3 * m);
+    l.fields.spare = Poisoned<float>(4 * m);
     DemonsState state;
     state.max_iterations = 50;
     state.most_momentum = p.momentum;
     l.fields.state = Upload(std::vector<DemonsState>{state});
     EXPECT_OK(WarpSource(ctx(), l.step.moving, nullptr, p.size, l.step.moving_on_fixed));
-    EXPECT_OK(LargestComponent(ctx(), l.fields.velocity, p.size, &l.fields.state->largest));
+    EXPECT_OK(LargestComponent(ctx(), l.fields.velocity, p.velocity_size, &l.fields.state->largest));
     return l;
   }
 
   Outcome Unload(const Loaded& l) {
-    return {Download(l.fields.velocity, 3 * Voxels(l.step.force.size)), Download(l.fields.state, 1)[0]};
+    return {Download(l.fields.velocity, 3 * Voxels(l.step.force.force_size)), Download(l.fields.state, 1)[0]};
   }
 
   Outcome Run(const Problem& p, int max_squarings = kMaxSquarings, bool recorded = false) {
     Loaded l = Load(p);
-    EXPECT_OK(BeginDemonsIterations(ctx(), p.size, &l.fields));
-    if (p.momentum > 0) l.fields.reached = Upload(Download(l.fields.velocity, 3 * Voxels(p.size)));
+    EXPECT_OK(BeginDemonsIterations(ctx(), p.velocity_size, &l.fields));
+    if (p.momentum > 0) l.fields.reached = Upload(Download(l.fields.velocity, 3 * Voxels(p.velocity_size)));
     const auto iterate = [&](const ExecContext& c) { return IterateDemons(c, l.step, max_squarings, l.fields); };
     const auto recording = recorded ? absl::make_optional(*Recording::Make(ctx(), iterate)) : absl::nullopt;
     for (int i = 0; i < p.iterations; ++i) EXPECT_OK(recorded ? recording->Enqueue(ctx()) : iterate(ctx()));
-    EXPECT_OK(EndDemonsIterations(ctx(), p.size, &l.fields));
+    EXPECT_OK(EndDemonsIterations(ctx(), p.velocity_size, &l.fields));
     return Unload(l);
   }
 };
@@ -168,20 +193,21 @@ class Reference {
   explicit Reference(const Problem& p) : p_(p), cpu_(*OwnedContext::Create(TestDevice("cpu"), size_t{64} << 20)) {}
 
   Outcome Run() {
-    const size_t n = Voxels(p_.size);
+    const size_t n = Voxels(p_.size), m = Voxels(p_.velocity_size);
     fixed_ = Waves(p_.size, 0, 0.05f, 1);
     moving_ = Waves(p_.moving_size, 0.4f, 0.05f, 2);
     if (n > 1000) fixed_[n / 2] = fixed_[n / 3] = moving_[n / 2] = NAN;
-    velocity_ = SmoothVelocity(p_.size, p_.amplitude);
+    velocity_ = SmoothVelocity(p_.velocity_size, p_.amplitude);
     for (auto* image : {&warped_, &moving_on_fixed_}) image->resize(n);
-    for (auto* field : {&next_, &u_}) field->resize(3 * n);
+    for (auto* field : {&next_, &u_}) field->resize(3 * m);
+    displacement_.resize(3 * n);
     force_.resize(4 * n);
     state_.max_iterations = 50;
     state_.most_momentum = p_.momentum;
     reached_ = velocity_;
     EXPECT_OK(WarpSource(context(), Moving(), nullptr, p_.size, moving_on_fixed_.data()));
     for (int i = 0; i < p_.iterations && !state_.done; ++i) Iterate();
-    EXPECT_OK(LargestComponent(context(), velocity_.data(), p_.size, &state_.largest));
+    EXPECT_OK(LargestComponent(context(), velocity_.data(), p_.velocity_size, &state_.largest));
     return {velocity_, state_};
   }
 
@@ -191,12 +217,14 @@ class Reference {
 
   void AddForce(float factor, const DemonsSource& source, const float* fixed, float weight, DemonsState* state) {
     float largest;
-    EXPECT_OK(LargestComponent(context(), velocity_.data(), p_.size, &largest));
+    const Int3 grid = p_.velocity_size;
+    EXPECT_OK(LargestComponent(context(), velocity_.data(), grid, &largest));
     EXPECT_OK(
-        ExponentiateVectorField(context(), velocity_.data(), p_.size, factor, &largest, kMaxSquarings, next_.data()));
-    EXPECT_OK(WarpSource(context(), source, next_.data(), p_.size, warped_.data()));
+        ExponentiateVectorField(context(), velocity_.data(), grid, factor, &largest, kMaxSquarings, next_.data()));
+    EXPECT_OK(ResampleVectorField(context(), next_.data(), grid, displacement_.data(), p_.size));
+    EXPECT_OK(WarpSource(context(), source, displacement_.data(), p_.size, warped_.data()));
     DemonsForceTask task;
-    task.size = p_.size;
+    task.size = task.force_size = p_.size;
     task.sides = {0.9f, 1, 1.1f};
     task.fixed = fixed;
     task.warped = warped_.data();
@@ -212,20 +240,25 @@ class Reference {
     if (p_.symmetric) {
       AddForce(-1, {fixed_.data(), p_.size, AffineMap::Identity()}, moving_on_fixed_.data(), -0.5f, nullptr);
     }
-    const double d = p_.diffusion_sigma;
-    u_ = SmoothedForce(force_, p_.size, p_.fluid_sigma);
+    const Int3 grid = p_.velocity_size;
+    DemonsForceTask on_grid;
+    on_grid.size = p_.size;
+    on_grid.force_size = grid;
+    const Vec3d fluid = SigmaOnVelocity(on_grid, p_.fluid_sigma),
+                diffusion = SigmaOnVelocity(on_grid, p_.diffusion_sigma);
+    u_ = SmoothedForce(CoarseForce(force_, p_.size, grid), grid, fluid);
     switch (p_.update) {
       case VelocityUpdate::kAdd:
         for (size_t i = 0; i < next_.size(); ++i) next_[i] = velocity_[i] + u_[i];
         break;
       case VelocityUpdate::kCompose:
-        EXPECT_OK(ComposeVectorFields(c, u_.data(), velocity_.data(), p_.size, next_.data()));
+        EXPECT_OK(ComposeVectorFields(c, u_.data(), velocity_.data(), grid, next_.data()));
         break;
       case VelocityUpdate::kBch:
-        EXPECT_OK(BchUpdate(c, velocity_.data(), u_.data(), p_.size, next_.data()));
+        EXPECT_OK(BchUpdate(c, velocity_.data(), u_.data(), grid, next_.data()));
         break;
     }
-    EXPECT_OK(SmoothVectorField(c, next_.data(), p_.size, {d, d, d}, velocity_.data()));
+    EXPECT_OK(SmoothVectorField(c, next_.data(), grid, diffusion, velocity_.data()));
     const std::vector<float> reached = velocity_;
     for (size_t i = 0; i < reached.size(); ++i) {
       velocity_[i] += state_.momentum * (reached[i] - reached_[i]);
@@ -235,7 +268,7 @@ class Reference {
 
   Problem p_;
   OwnedContext cpu_;
-  std::vector<float> fixed_, moving_, warped_, moving_on_fixed_, velocity_, reached_, force_, next_, u_;
+  std::vector<float> fixed_, moving_, warped_, moving_on_fixed_, velocity_, reached_, force_, next_, u_, displacement_;
   DemonsState state_;
 };
 
@@ -272,6 +305,69 @@ TEST_P(DemonsIterationTest, EveryUpdateAndMode) {
       p.update = update;
       p.symmetric = symmetric;
       ExpectNear(Run(p), Reference(p).Run(), kTolerance);
+    }
+  }
+}
+
+// Wherever a sampled Gaussian can, the sigma on a coarser grid has the variance that half the sigma stands for.
+TEST(DemonsIterationSigmaTest, HasTheVarianceOnACoarserGrid) {
+  DemonsForceTask force;
+  force.size = {40, 41, 7};
+  force.force_size = {20, 20, 7};
+  for (const double sigma : {0.0, 0.3, 0.7, 1.0, 2.0, 3.0, 7.0}) {
+    const Vec3d got = SigmaOnVelocity(force, sigma);
+    EXPECT_EQ(got.z, sigma);
+    for (int a = 0; a < 2; ++a) {
+      const double wanted = sigma * force.force_size[a] / force.size[a];
+      double sum = 0, variance = 0;
+      const int radius = static_cast<int>(std::ceil(3 * got[a]));
+      for (int k = -radius; k <= radius; ++k) {
+        const double weight = k == 0 ? 1 : std::exp(-0.5 * k * k / (got[a] * got[a]));
+        sum += weight;
+        variance += k * k * weight;
+      }
+      EXPECT_NEAR(variance / sum, wanted * wanted, wanted < 1 ? 1e-3 * wanted : 0.05 * wanted * wanted) << sigma << " " << a;
+      EXPECT_GE(got[a], wanted);
+    }
+  }
+}
+
+// The velocity on a grid of half the voxels along the axes that a pyramid halves, of an odd size, too.
+TEST_P(DemonsIterationTest, VelocityOnACoarserGrid) {
+  const Int3 sizes[][2] = {{{64, 78, 16}, {32, 39, 8}}, {{65, 79, 17}, {32, 39, 8}}, {{45, 38, 19}, {22, 19, 19}},
+                           {{37, 29, 1}, {18, 14, 1}},  {{1, 70, 9}, {1, 35, 9}},    {{3, 5, 7}, {1, 2, 3}}};
+  for (const auto& [size, coarse] : sizes) {
+    for (const bool symmetric : {false, true}) {
+      for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
+        SCOPED_TRACE(testing::Message() << size.x << " " << size.y << " " << size.z << " " << symmetric << " "
+                                        << static_cast<int>(update));
+        Problem p = OfSize(size);
+        p.velocity_size = coarse;
+        p.amplitude = 1.5f;
+        p.symmetric = symmetric;
+        p.update = update;
+        p.momentum = 0.9f;
+        p.iterations = 3;
+        const Outcome got = Run(p);
+        ExpectNear(got, Reference(p).Run(), kTolerance);
+        EXPECT_EQ(got.velocity, Run(p, kMaxSquarings, true).velocity);
+      }
+    }
+  }
+}
+
+TEST_P(DemonsIterationTest, CoarserVelocityWithEveryNumberOfSquarings) {
+  for (const float amplitude : {0.0f, 0.7f, 1.5f, 3.0f, 6.0f}) {
+    for (const bool half : {false, true}) {
+      // A rounding to float16 is up to 2^-9 of 6 voxels, and more with every squaring.
+      if (half && amplitude > 3) continue;
+      SCOPED_TRACE(testing::Message() << amplitude << " " << half);
+      Problem p = OfSize({45, 38, 19});
+      p.velocity_size = {22, 19, 9};
+      p.amplitude = amplitude;
+      p.half_fields = half;
+      p.iterations = 1;
+      ExpectNear(Run(p), Reference(p).Run(), half ? 0.05f : kTolerance);
     }
   }
 }
@@ -359,7 +455,7 @@ TEST_P(DemonsIterationTest, WantOfSquaringsStopsAndGoesOn) {
 
   Loaded l = Load(p);
   const float largest = Download(l.fields.state, 1)[0].largest;
-  ASSERT_OK(BeginDemonsIterations(ctx(), p.size, &l.fields));
+  ASSERT_OK(BeginDemonsIterations(ctx(), p.velocity_size, &l.fields));
   for (int i = 0; i < 2; ++i) ASSERT_OK(IterateDemons(ctx(), l.step, 2, l.fields));
   const DemonsState stopped = Download(l.fields.state, 1)[0];
   EXPECT_EQ(stopped.done, 1);
@@ -368,19 +464,19 @@ TEST_P(DemonsIterationTest, WantOfSquaringsStopsAndGoesOn) {
   EXPECT_EQ(stopped.largest, largest);
   ASSERT_OK(device().Fill(&l.fields.state->done, 0, sizeof(int), ctx().stream()));
   for (int i = 0; i < p.iterations; ++i) ASSERT_OK(IterateDemons(ctx(), l.step, 3, l.fields));
-  ASSERT_OK(EndDemonsIterations(ctx(), p.size, &l.fields));
+  ASSERT_OK(EndDemonsIterations(ctx(), p.velocity_size, &l.fields));
   EXPECT_EQ(Unload(l).velocity, enough.velocity);
 }
 
 TEST_P(DemonsIterationTest, NothingHappensOnceDone) {
   const Problem p = OfSize({40, 33, 11});
   Loaded l = Load(p);
-  const std::vector<float> before = Download(l.fields.velocity, 3 * Voxels(p.size));
+  const std::vector<float> before = Download(l.fields.velocity, 3 * Voxels(p.velocity_size));
   ASSERT_OK(device().Fill(&l.fields.state->done, 1, sizeof(int), ctx().stream()));
   const float largest = Download(l.fields.state, 1)[0].largest;
-  ASSERT_OK(BeginDemonsIterations(ctx(), p.size, &l.fields));
+  ASSERT_OK(BeginDemonsIterations(ctx(), p.velocity_size, &l.fields));
   ASSERT_OK(IterateDemons(ctx(), l.step, kMaxSquarings, l.fields));
-  ASSERT_OK(EndDemonsIterations(ctx(), p.size, &l.fields));
+  ASSERT_OK(EndDemonsIterations(ctx(), p.velocity_size, &l.fields));
   const Outcome after = Unload(l);
   EXPECT_EQ(after.velocity, before);
   EXPECT_EQ(after.state.largest, largest);

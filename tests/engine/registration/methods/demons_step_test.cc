@@ -85,7 +85,7 @@ class DemonsStepTest : public DeviceTest {
         DemonsForceTask task;
         task.fixed = Upload(f);
         task.warped = Upload(m);
-        task.size = size;
+        task.size = task.force_size = size;
         task.sides = {0.8f, 0.9f, 1.4f};
         task.gradient = gradient;
         task.max_step = 1.5f;
@@ -137,7 +137,7 @@ TEST_P(DemonsStepTest, ForceIsNoLongerThanTheStep) {
   DemonsForceTask task;
   task.fixed = Upload(RandomFloats(Voxels(size), 4, -100, 100));
   task.warped = Upload(RandomFloats(Voxels(size), 5, -100, 100));
-  task.size = size;
+  task.size = task.force_size = size;
   task.max_step = 0.7f;
   float* force = Poisoned<float>(4 * Voxels(size));
   ASSERT_OK(DemonsForce(ctx(), task, force, nullptr));

@@ -46,7 +46,7 @@ class LandmarkForceTest : public DeviceTest {
     DemonsState* on_device = Upload(std::vector<DemonsState>{state});
     float* force = Upload(before);
     const absl::StatusOr<LandmarkForce> placed =
-        PlaceLandmarkForce(owned.context(), landmarks, Affine(), g, /*max_step=*/2);
+        PlaceLandmarkForce(owned.context(), landmarks, Affine(), g, g.size, /*max_step=*/2);
     EXPECT_OK(placed);
     EXPECT_OK(FollowLandmarks(owned.context(), *placed, Upload(field), g.size, layout, on_device));
     EXPECT_OK(AddLandmarkForce(owned.context(), *placed, weight, g.size, layout, force, on_device));
@@ -110,6 +110,46 @@ TEST_P(LandmarkForceTest, IsNoLongerThanTheLongestStepAndNoSurerThanOne) {
   EXPECT_FLOAT_EQ(denominator, 1);
   const double step = got.force[3 * Middle()] * 2 / std::cbrt(24.0);
   EXPECT_NEAR(step, 2, 1e-5);
+}
+
+// On a grid of twice as large voxels the same pulls, in its voxels: the certainty and the longest step are the level's.
+TEST_P(LandmarkForceTest, OnACoarserVelocityTheLevelDecides) {
+  const Geometry coarse = LevelGrid();
+  Geometry level = coarse;
+  for (int a = 0; a < 3; ++a) {
+    level.size[a] = 2 * coarse.size[a];
+    level.spacing[a] = coarse.spacing[a] / 2;
+    level.origin[a] = coarse.origin[a] - level.spacing[a] / 2;
+  }
+  const std::vector<Landmark> landmarks = {At({1, -0.5, 0.25}, 5), At({20, 0, 0}, 0.1)};
+  OwnedContext owned = *OwnedContext::Create(device(), LandmarkForceBytes(2));
+  const absl::StatusOr<LandmarkForce> placed =
+      PlaceLandmarkForce(owned.context(), landmarks, Affine(), level, coarse.size, /*max_step=*/2);
+  ASSERT_OK(placed);
+  const std::vector<LevelLandmark> at = Download(placed->placed, 2);
+  for (int a = 0; a < 3; ++a) {
+    EXPECT_NEAR(at[0].fixed[a], Vec3f({7, 6, 5})[a], 1e-5) << a;
+    EXPECT_NEAR(at[0].target[a], Vec3f({8, 5.5f, 5.25f})[a], 1e-5) << a;
+    EXPECT_NEAR(placed->sides[a], coarse.spacing[a] / std::cbrt(3.0), 1e-5) << a;
+    EXPECT_NEAR(placed->falloff[a], coarse.spacing[a] * coarse.spacing[a] / 625, 1e-6) << a;
+  }
+  EXPECT_NEAR(at[0].certainty, kLandmarkCertainty * std::pow(3.0, 2.0 / 3) / 25, 1e-7);
+  EXPECT_EQ(at[1].certainty, 1);
+  DemonsState state;
+  DemonsState* const on_device = Upload(std::vector<DemonsState>{state});
+  float* const force = Upload(Zero());
+  const FieldLayout layout = FieldLayout::Interleaved();
+  const float* const velocity = Upload(std::vector<float>(3 * coarse.voxels()));
+  ASSERT_OK(FollowLandmarks(owned.context(), *placed, velocity, coarse.size, layout, on_device));
+  ASSERT_OK(AddLandmarkForce(owned.context(), *placed, 1, coarse.size, layout, force, on_device));
+  ASSERT_OK(device().Synchronize(owned.context().stream()));
+  const std::vector<float> got = Download(force, Zero().size());
+  // The surer one leads: 20 voxels along x, shortened to two mean sides of the level's voxels.
+  const double step = got[3 * Middle()] / got[3 * coarse.voxels() + Middle()];
+  EXPECT_NEAR(step * 2 / std::cbrt(3.0), 2, 0.02);
+  const Vec3d mm{2, 1.25 * 3 * -0.5, 4 * 0.25};
+  EXPECT_NEAR(Download(on_device, 1)[0].landmarks, kLandmarkWeight * (Dot(mm, mm) / 25 + 40.0 * 40 / 0.01),
+              1e-4 * kLandmarkWeight * 160000);
 }
 
 TEST_P(LandmarkForceTest, AddsToWhatIsThereAndSeveralLandmarksAdd) {

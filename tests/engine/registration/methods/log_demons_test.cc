@@ -126,6 +126,51 @@ TEST_P(LogDemonsTest, RecoversADeformationInThePlane) {
   for (size_t i = 2; i < v.size(); i += 3) ASSERT_EQ(v[i], 0);
 }
 
+// A velocity with an eighth of the voxels comes as near, and its interpolation lies on the image's grid.
+TEST_P(LogDemonsTest, RecoversADeformationByAVelocityOnHalfTheGrid) {
+  for (const bool is_2d : {false, true}) {
+    const Pair pair = MakePair(6, is_2d);
+    for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
+      for (const bool symmetric : {false, true}) {
+        SCOPED_TRACE(testing::Message() << is_2d << static_cast<int>(update) << symmetric);
+        LogDemonsOptions options = Options();
+        options.update = update;
+        options.symmetric = symmetric;
+        const auto full = Run(pair, options);
+        options.velocity_grid = VelocityGrid::kHalf;
+        const auto half = Run(pair, options);
+        ASSERT_OK(full) << full.status();
+        ASSERT_OK(half) << half.status();
+        EXPECT_LT(MeanError(pair, half->velocity.as<float>()), 0.05 + MeanError(pair, full->velocity.as<float>()));
+        EXPECT_GT(Jacobian(half->velocity.as<float>(), pair.fixed_grid).min, 0);
+        ASSERT_GE(half->report.levels.size(), 2u);
+        EXPECT_EQ(half->report.levels.back().size, pair.fixed_grid.size);
+        EXPECT_EQ(half->report.levels.front().value_before, full->report.levels.front().value_before);
+        EXPECT_NE(half->report.levels.back().value_after, full->report.levels.back().value_after);
+        const size_t n = 3 * pair.fixed_grid.voxels();
+        EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(Run(pair, options)->velocity.as<float>(), n));
+      }
+    }
+  }
+}
+
+// Of one level without a coarser one half the grid is the grid.
+TEST_P(LogDemonsTest, HalfTheGridOfATinyImageIsTheGrid) {
+  Pair pair;
+  pair.fixed_grid.size = {15, 14, 9};
+  pair.moving_grid = pair.fixed_grid;
+  pair.fixed = RandomFloats(pair.fixed_grid.voxels(), 31, 0, 100);
+  pair.moving = RandomFloats(pair.fixed_grid.voxels(), 32, 0, 100);
+  LogDemonsOptions options = Options();
+  const auto full = Run(pair, options);
+  options.velocity_grid = VelocityGrid::kHalf;
+  const auto half = Run(pair, options);
+  ASSERT_OK(full) << full.status();
+  ASSERT_OK(half) << half.status();
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(full->velocity.as<float>(), n));
+}
+
 TEST_P(LogDemonsTest, KeepsTheAffineMap) {
   AffineMap affine = AffineMap::Identity();
   affine.m[0][0] = 1.04;
@@ -235,6 +280,10 @@ TEST_P(LogDemonsTest, IntensitiesAreMatched) {
   ASSERT_OK(unmatched);
   EXPECT_LT(MeanError(pair, matched->velocity.as<float>()), 1);
   EXPECT_GT(MeanError(pair, unmatched->velocity.as<float>()), 2);
+  options.velocity_grid = VelocityGrid::kHalf;
+  const auto half = Run(pair, options);
+  ASSERT_OK(half);
+  EXPECT_LT(MeanError(pair, half->velocity.as<float>()), 1);
 }
 
 // Without a word a pipeline matches where gain or offset differ: 0.8 to 2, and 0.5 standard deviations. An affine stage
@@ -371,18 +420,22 @@ TEST_P(LogDemonsTest, EffortDependsOnTheStart) {
   const auto& at_first = std::get<LogDemonsOptions>(cold->report.options);
   EXPECT_EQ(at_first.iterations, 100);
   EXPECT_EQ(at_first.momentum, 0);
+  EXPECT_EQ(at_first.velocity_grid, VelocityGrid::kFull);
   const auto warm = Run(pair, LogDemonsOptions(), nullptr, cold->velocity.as<float>());
   ASSERT_OK(warm);
   const auto& then = std::get<LogDemonsOptions>(warm->report.options);
   EXPECT_EQ(then.iterations, 30);
   EXPECT_EQ(then.momentum, 0.9);
+  EXPECT_EQ(then.velocity_grid, LogDemonsOptions::kWarmVelocityGrid);
   LogDemonsOptions given;
   given.iterations = 7;
   given.momentum = 0.5;
+  given.velocity_grid = VelocityGrid::kHalf;
   const auto asked = Run(pair, given, nullptr, cold->velocity.as<float>());
   ASSERT_OK(asked);
   EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).iterations, 7);
   EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).momentum, 0.5);
+  EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).velocity_grid, VelocityGrid::kHalf);
 }
 
 TEST_P(LogDemonsTest, IsBitIdentical) {
@@ -468,13 +521,14 @@ Pair MakeUnlikePair(bool is_2d) {
 
 // The forces between such images carry voxels that are neighbours so far apart that samples of the flow fold.
 TEST_P(LogDemonsTest, PipelineDoesNotFoldOnUnlikeIntensities) {
-  std::vector<LogDemonsOptions> all(6);
+  std::vector<LogDemonsOptions> all(7);
   all[0].max_step = 10;
   all[1].fluid_sigma = 0;
   all[2].diffusion_sigma = 0;
   all[3].momentum = 0.99;
   all[4].match_intensities = true;
   all[5].update = VelocityUpdate::kBch;
+  all[6].velocity_grid = VelocityGrid::kHalf;
   for (const bool is_2d : {false, true}) {
     const Pair pair = MakeUnlikePair(is_2d);
     int64_t without_remedy = 0;
@@ -704,7 +758,11 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
 
 // Half a voxel off the final transform, at most.
 TEST_P(LogDemonsTest, GivesItsTransformBeforeTheFinestLevel) {
-  for (const bool is_2d : {false, true}) ExpectACoarseTransform(MakePair(5, is_2d), Options(), 0.8, 0.5);
+  for (const VelocityGrid grid : {VelocityGrid::kFull, VelocityGrid::kHalf}) {
+    LogDemonsOptions options = Options();
+    options.velocity_grid = grid;
+    for (const bool is_2d : {false, true}) ExpectACoarseTransform(MakePair(5, is_2d), options, 0.8, 0.5);
+  }
 }
 
 TEST_P(LogDemonsTest, GivesNoCoarseTransformWithoutACoarseLevel) {
