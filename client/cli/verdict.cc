@@ -65,9 +65,11 @@ Names NamesOf(const v1::VerdictReason& reason, const v1::ErrorEstimate& error) {
     case v1::VERDICT_CAUSE_PARTLY_VISIBLE:
       return {"visible part", "", "needed"};
     case v1::VERDICT_CAUSE_LANDMARKS_MISSED:
-      return {"distance", "sigmas"};
+      return {"distance", " sigmas"};
     case v1::VERDICT_CAUSE_MISSING_TISSUE:
       return {"missing part"};
+    case v1::VERDICT_CAUSE_TURNED:
+      return {"angle", " degrees"};
     default:
       return {};
   }

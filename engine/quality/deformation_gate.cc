@@ -8,6 +8,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
+#include "engine/quality/deformation_ways.h"
 #include "engine/quality/residual_probe_kernels.h"
 
 namespace intrawarp {
@@ -23,23 +24,6 @@ std::vector<Vec3d> Centres(const Geometry& blocks) {
   centres.reserve(blocks.voxels());
   for (int64_t i = 0; i < blocks.voxels(); ++i) centres.push_back(to_physical(ToVec3d(VoxelAt(blocks.size, i))));
   return centres;
-}
-
-// u(x) of T(x) = A(x + u(x)) at each place. The affine part is not singular.
-absl::StatusOr<std::vector<Vec3d>> Ways(const ExecContext& ctx, const Transform& transform,
-                                        absl::Span<const Vec3d> places) {
-  std::vector<Vec3d> ways(places.size());
-  if (places.empty() || transform.is_affine()) return ways;
-  std::vector<double> mapped;
-  mapped.reserve(3 * places.size());
-  for (const Vec3d place : places) mapped.insert(mapped.end(), {place.x, place.y, place.z});
-  ArenaScope scope(ctx.arena());
-  INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, transform, /*inverse=*/false, absl::MakeSpan(mapped)));
-  const AffineMap back = Inverse(transform.affine());
-  for (size_t i = 0; i < places.size(); ++i) {
-    ways[i] = back({mapped[3 * i], mapped[3 * i + 1], mapped[3 * i + 2]}) - places[i];
-  }
-  return ways;
 }
 
 // The mean of |A u| over the matched blocks.
@@ -375,7 +359,7 @@ absl::StatusOr<GateAnswer> JudgeDeformation(const ExecContext& ctx, const GateIm
                                             bool may_lie_on_a_line) {
   const ResidualProbe &before = affine.probe, &after = deformed.probe;
   const std::vector<Vec3d> centres = Centres(before.blocks);
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> ways, Ways(ctx, transform, centres));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> ways, DeformationWays(ctx, transform, centres));
   GateAnswer answer;
   DeformationEvidence& evidence = answer.evidence;
   evidence.moved = SumMovedBlocks(before, after, ways);
@@ -403,7 +387,7 @@ absl::StatusOr<GateAnswer> JudgeDeformation(const ExecContext& ctx, const GateIm
 
 absl::StatusOr<double> MeanDeformation(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe) {
   const std::vector<Vec3d> centres = Centres(probe.blocks);
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> ways, Ways(ctx, transform, centres));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> ways, DeformationWays(ctx, transform, centres));
   return MeanLength(transform.affine(), probe, ways);
 }
 

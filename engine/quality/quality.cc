@@ -233,6 +233,8 @@ const char* ReviewText(ReviewCause cause) {
       return "missing tissue";
     case ReviewCause::kLandmarksMissed:
       return "landmarks missed";
+    case ReviewCause::kTurned:
+      return "turned by the deformation";
   }
   return "";
 }
@@ -373,6 +375,9 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   }
   if (report.landmarks && report.landmarks->max_sigmas > kMostLandmarkSigmas) {
     reasons.push_back({ReviewCause::kLandmarksMissed, report.landmarks->max_sigmas, kMostLandmarkSigmas});
+  }
+  if (report.turn_degrees.value_or(0) > kMostTurnDegrees) {
+    reasons.push_back({ReviewCause::kTurned, *report.turn_degrees, kMostTurnDegrees});
   }
   if (report.rejected_gain) {
     const bool is_told_only = agrees && StandsByItself(*report.error) && !report.keeps_rejected;

@@ -9,6 +9,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/quality/deformation_gate.h"
+#include "engine/quality/deformation_ways.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
 #include "engine/registration/stage/levels.h"
@@ -124,6 +125,9 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, const As
     if (options.scrutiny == Scrutiny::kFull && !result.transform.is_affine()) {
       INTRAWARP_RETURN_IF_ERROR(ApplyGate(ctx, in, masks, result, probe, report));
     }
+  }
+  if (!is_judged && !result.transform.is_affine()) {
+    INTRAWARP_ASSIGN_OR_RETURN(report.turn_degrees, DeformationTurn(ctx, result.transform, probe));
   }
   if (options.error.map) report.error_map = MapErrors(probe);
   report.error_at = PredictErrorsAt(probe, options.error.points);

@@ -95,6 +95,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_MISSING_TISSUE;
     case ReviewCause::kLandmarksMissed:
       return v1::VERDICT_CAUSE_LANDMARKS_MISSED;
+    case ReviewCause::kTurned:
+      return v1::VERDICT_CAUSE_TURNED;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }

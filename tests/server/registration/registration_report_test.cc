@@ -47,7 +47,8 @@ TEST(MakeReport, EveryCauseHasItsOwnName) {
       {ReviewCause::kPartlyVisible, v1::VERDICT_CAUSE_PARTLY_VISIBLE},
       {ReviewCause::kNoGain, v1::VERDICT_CAUSE_NO_GAIN},
       {ReviewCause::kMissingTissue, v1::VERDICT_CAUSE_MISSING_TISSUE},
-      {ReviewCause::kLandmarksMissed, v1::VERDICT_CAUSE_LANDMARKS_MISSED}};
+      {ReviewCause::kLandmarksMissed, v1::VERDICT_CAUSE_LANDMARKS_MISSED},
+      {ReviewCause::kTurned, v1::VERDICT_CAUSE_TURNED}};
   RegistrationOutcome outcome;
   for (const auto& [cause, name] : causes) outcome.quality.review_reasons.push_back({cause});
   const v1::Report report = ReportOf(outcome);

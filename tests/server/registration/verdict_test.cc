@@ -50,11 +50,16 @@ class VerdictTest : public DeviceTest {
     input.fixed = &fixed;
     input.moving = &moving;
     input.stages = std::move(stages);
+    return TryInput(input, Scrutiny::kFull, error_limit_mm);
+  }
+  absl::StatusOr<RegistrationOutcome> TryInput(const RegistrationInput& input, Scrutiny scrutiny,
+                                               double error_limit_mm = kDefaultErrorLimitMm) {
     // An outcome's transform is freed in the order of its context's stream.
     contexts_.push_back(*OwnedContext::Create(device(), static_cast<size_t>(RegistrationJobBytes(device(), input))));
     JobControl control(seams_, std::nullopt);
     RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, std::nullopt, false, std::nullopt};
     task.error_limit_mm = error_limit_mm;
+    task.scrutiny = scrutiny;
     LatencyBreakdown latency;
     return RunRegistration(contexts_.back().context(), task, control, latency);
   }
@@ -71,6 +76,16 @@ class VerdictTest : public DeviceTest {
         Try(fixed, moving, AutomaticStages(), kDefaultErrorLimitMm, /*automatic=*/true);
     EXPECT_OK(outcome.status()) << outcome.status();
     return *std::move(outcome);
+  }
+
+  // Where the fixed landmarks of a phantom are taken.
+  std::vector<Vec3d> Mapped(const phantom::Phantom& made, const RegistrationOutcome& outcome) {
+    std::vector<double> points;
+    for (const Vec3d& p : made.fixed_landmarks) points.insert(points.end(), {p.x, p.y, p.z});
+    EXPECT_OK(MapPoints(ctx(), outcome.result.transform, false, absl::MakeSpan(points)));
+    std::vector<Vec3d> mapped;
+    for (size_t i = 0; i < points.size(); i += 3) mapped.push_back({points[i], points[i + 1], points[i + 2]});
+    return mapped;
   }
 
   const Seams seams_ = SystemSeams();
@@ -122,6 +137,46 @@ TEST_P(VerdictTest, GoodResultsAreOk) {
   EXPECT_GT(nmi.quality.error->agreement, 0.8);
   EXPECT_GT(*nmi.quality.error->affine_expected_mm, nmi.quality.error->expected_mm);
   EXPECT_GT(*nmi.quality.error->deformation_mm, 1);
+}
+
+// A patient who moved by 30 mm and turned by 20 degrees between two frames of a session, 80 mm at the skin. A frame
+// goes on from the one before: an affine stage finds the patient again; without one a deformation turns the body,
+// wherever it shows structure, and shears what lies between.
+TEST_P(VerdictTest, AFrameAfterAJumpIsRightOrForReview) {
+  phantom::PhantomOptions before = Options(4, 10), after = before;
+  const double c = std::cos(20 * M_PI / 180), s = std::sin(20 * M_PI / 180);
+  after.affine = AffineMap{{{c, -s, 0, 20}, {s, c, 0, -20}, {0, 0, 1, 10}}};
+  const phantom::Phantom first = *phantom::MakePhantom(before), second = *phantom::MakePhantom(after);
+  const PreparedImage moving = Prepare(first.moving), frame = Prepare(first.fixed), jumped = Prepare(second.fixed);
+  const FfdOptions nmi{.metric = MetricKind::kNmi}, mind{.metric = MetricKind::kMind};
+  for (const std::vector<StageOptions>& stages : {std::vector<StageOptions>{LogDemonsOptions()},
+                                                  {kSsd, LogDemonsOptions()},
+                                                  {nmi},
+                                                  {kNgf, nmi},
+                                                  {SearchOptions(), mind}}) {
+    std::string name;
+    for (const StageOptions& stage : stages) absl::StrAppend(&name, MethodName(stage), " ");
+    SCOPED_TRACE(name);
+    RegistrationInput input{&frame, &moving, nullptr, nullptr, stages, AffineMap::Identity()};
+    const absl::StatusOr<RegistrationOutcome> good = TryInput(input, Scrutiny::kFull);
+    ASSERT_OK(good.status()) << good.status();
+    EXPECT_LT(MeanError(first, Mapped(first, *good)), 3);
+    EXPECT_THAT(Causes(*good), IsEmpty());
+    input.fixed = &jumped;
+    input.initial.reset();
+    input.initial_transform = &good->result.transform;
+    const absl::StatusOr<RegistrationOutcome> next = TryInput(input, Scrutiny::kFrame);
+    ASSERT_OK(next.status()) << next.status();
+    const double error = MeanError(second, Mapped(second, *next));
+    if (std::holds_alternative<AffineOptions>(stages[0])) {
+      EXPECT_LT(error, 2);
+      EXPECT_THAT(Causes(*next), IsEmpty());
+      EXPECT_LT(*next->quality.turn_degrees, 2);
+    } else {
+      EXPECT_GT(error, 3);
+      EXPECT_THAT(Causes(*next), Contains(ReviewCause::kTurned));
+    }
+  }
 }
 
 TEST_P(VerdictTest, NoiseIsForReview) {
@@ -315,12 +370,7 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   ASSERT_TRUE(spoiled.result.transform.has_control_grid());
   const ConstFieldView grid = spoiled.result.transform.control_grid();
   EXPECT_THAT(Download(grid.data, 3 * grid.geometry.voxels()), testing::Each(0.0f));
-  std::vector<double> points;
-  for (const Vec3d p : made.fixed_landmarks) points.insert(points.end(), {p.x, p.y, p.z});
-  ASSERT_OK(MapPoints(ctx(), spoiled.result.transform, false, absl::MakeSpan(points)));
-  std::vector<Vec3d> mapped;
-  for (size_t i = 0; i < points.size(); i += 3) mapped.push_back({points[i], points[i + 1], points[i + 2]});
-  EXPECT_LT(MeanError(made, mapped), 1.5);
+  EXPECT_LT(MeanError(made, Mapped(made, spoiled)), 1.5);
   ASSERT_TRUE(spoiled.quality.rejected_gain.has_value());
   EXPECT_LT(*spoiled.quality.rejected_gain, kLeastGain);
   EXPECT_EQ(spoiled.quality.error->expected_mm, *spoiled.quality.error->affine_expected_mm);
