@@ -87,9 +87,11 @@ void DeviceBulk::Copied(const absl::StatusOr<const ExecContext*>& ctx, const Sla
     fetching_ = false;
     if (status.ok()) ready_.push_back(MakePiece(slab, begin, bytes));
   }
-  if (!changed_(status)) return GiveUp();
+  if (!changed_(status) || !status.ok()) return GiveUp();
   status = Fetch();
-  if (!status.ok()) (void)changed_(status);
+  if (status.ok()) return;
+  (void)changed_(status);
+  GiveUp();
 }
 
 void DeviceBulk::GiveUp() {

@@ -29,10 +29,12 @@ Part* NoPart() {
 // Parts that are set outlive the context.
 struct PartialContext {
   DeviceSet* devices = NoPart<DeviceSet>();
+  PinnedPool* pinned = NoPart<PinnedPool>();
   Ledger* ledger = NoPart<Ledger>();
   ResidentStore<StoredVolume>* volumes = NoPart<ResidentStore<StoredVolume>>();
   ResidentStore<StoredMatrix>* matrices = NoPart<ResidentStore<StoredMatrix>>();
   ResidentStore<StoredTransform>* transforms = NoPart<ResidentStore<StoredTransform>>();
+  SessionStore* sessions = NoPart<SessionStore>();
   const AdmissionMetrics* admission = NoPart<const AdmissionMetrics>();
   const ServerLimits* limits = NoPart<const ServerLimits>();
   const Seams* seams = NoPart<const Seams>();
@@ -44,13 +46,13 @@ struct PartialContext {
     return {.devices = *devices,
             .workers = *NoPart<WorkerPool>(),
             .receivers = *NoPart<WorkerPool>(),
-            .pinned = *NoPart<PinnedPool>(),
+            .pinned = *pinned,
             .ledger = *ledger,
             .volumes = *volumes,
             .matrices = *matrices,
             .transforms = *transforms,
             .uploads = *NoPart<UploadStore>(),
-            .sessions = *NoPart<SessionStore>(),
+            .sessions = *sessions,
             .metrics = {.registry = *NoPart<Registry>(),
                         .admission = *admission,
                         .device = *NoPart<const DeviceMetrics>(),
