@@ -267,13 +267,9 @@ TEST_P(OperationServiceTest, AWaitEndsWithItsTime) {
   const Answer waited = Wait("r1", 1);
   EXPECT_TRUE(waited.status.ok()) << waited.status.error_message();
   EXPECT_EQ(waited.operation.state(), v1::OPERATION_STATE_QUEUED);
-  // Until the call's deadline, before which the answer comes.
-  grpc::ClientContext rpc;
-  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
   v1::WaitOperationRequest request;
   v1::WaitOperationResponse response;
   request.set_name("operations/r1");
-  EXPECT_TRUE(operations_->WaitOperation(&rpc, request, &response).ok());
   request.mutable_timeout()->set_seconds(-1);
   grpc::ClientContext wrong;
   EXPECT_EQ(server::FieldOf(operations_->WaitOperation(&wrong, request, &response)), "timeout");
@@ -333,6 +329,31 @@ TEST_P(OperationServiceTest, ListsByPagesAndForgetsAfterTheTime) {
   EXPECT_THAT(List().operations(), SizeIs(0));
   // Their results have a life of their own.
   EXPECT_EQ(context().matrices.size(), 5);
+}
+
+// A server whose clock is so far ahead of its clients' that a call's deadline is near for it and far for them.
+class AheadOperationsTest : public OperationServiceTest {
+ protected:
+  AheadOperationsTest()
+      : OperationServiceTest([](ServerOptions& options) {
+          options.seams.system_now = [] { return std::chrono::system_clock::now() + kAhead; };
+        }) {}
+  static constexpr std::chrono::seconds kAhead{59};
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(AheadOperationsTest);
+
+TEST_P(AheadOperationsTest, AWaitWithoutATimeEndsBeforeTheDeadlineOfItsCall) {
+  PutPair();
+  JobBlocker blocker(context().jobs);
+  ASSERT_TRUE(Detached(*registration_, Request("r1")).status.ok());
+  grpc::ClientContext rpc;
+  rpc.set_deadline(std::chrono::system_clock::now() + kAhead + std::chrono::seconds(1));
+  v1::WaitOperationRequest request;
+  v1::WaitOperationResponse response;
+  request.set_name("operations/r1");
+  const grpc::Status status = operations_->WaitOperation(&rpc, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.operation().state(), v1::OPERATION_STATE_QUEUED);
 }
 
 class BoundedOperationsTest : public OperationServiceTest {
