@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/base/seams.h"
 #include "server/bulk/received_chunk.h"
@@ -18,17 +17,9 @@ absl::Status TakenOver() {
   return WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER);
 }
 
-std::string KeyOf(const UploadSpec& spec) { return OwnedKey(spec.upload_id, spec.owner); }
+std::string KeyOf(const ObjectSpec& spec) { return OwnedKey(spec.upload_id, spec.owner); }
 
 }  // namespace
-
-absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
-  constexpr int kMaxCharacters = 64;
-  // protobuf has made sure that it is UTF-8; bytes that continue a character are 10xxxxxx.
-  const auto characters = std::count_if(upload_id.begin(), upload_id.end(), [](char c) { return (c & 0xc0) != 0x80; });
-  if (characters >= 1 && characters <= kMaxCharacters) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("must have 1 to ", kMaxCharacters, " characters"));
-}
 
 void UploadWorkspace::Take(ReadyFn ready) {
   {
@@ -108,8 +99,7 @@ absl::StatusOr<Grant> UploadWriter::Claim() {
   std::lock_guard<std::mutex> lock(store_->mutex_);
   if (!IsCurrent()) return TakenOver();
   store_->Remove(upload_);
-  const UploadSpec& spec = upload_->spec;
-  return upload_->grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
+  return TakeReservation(upload_->grant, upload_->spec);
 }
 
 void UploadWriter::Drop() {
@@ -123,7 +113,7 @@ void UploadStore::Remove(const Record& upload) {
   if (it != uploads_.end() && it->second == upload) uploads_.erase(it);
 }
 
-absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped) {
+absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const ObjectSpec& spec, EndedFn ended, Record& dropped) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = uploads_.find(KeyOf(spec));
   Record upload;
@@ -146,16 +136,9 @@ absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spe
 }
 
 absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
-  const UploadSpec& spec = upload.spec;
-  Claim claim;
-  claim.device = device;
-  claim.resident_bytes = spec.resident_bytes;
-  claim.workspace_bytes = spec.workspace_bytes;
-  claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes);
-  claim.transforms = spec.transforms;
+  const ObjectSpec& spec = upload.spec;
+  Claim claim = ObjectClaim(spec, device);
   claim.uploads = 1;
-  claim.owner = spec.owner;
-  claim.is_short = true;
   INTRAWARP_ASSIGN_OR_RETURN(upload.grant, ledger_.Admit(claim));
   upload.workspace = std::make_shared<UploadWorkspace>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
   if (spec.total_bytes == 0) return absl::OkStatus();
@@ -163,7 +146,7 @@ absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn ended, int device) {
+absl::StatusOr<UploadWriter> UploadStore::Open(const ObjectSpec& spec, EndedFn ended, int device) {
   Record dropped;  // freed after the lock
   absl::StatusOr<Opened> opened = FindOrAdd(spec, std::move(ended), dropped);
   if (dropped != nullptr && dropped->ended) dropped->ended(TakenOver());

@@ -31,9 +31,10 @@
 #include "server/base/names.h"
 #include "server/base/seams.h"
 #include "server/bulk/staging_memory.h"
-#include "server/bulk/upload_slabs.h"
 #include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
+#include "server/object/object_spec.h"
+#include "server/object/upload_slabs.h"
 
 namespace intrawarp::wire {
 
@@ -42,30 +43,6 @@ class ReceivedChunk;
 }  // namespace intrawarp::wire
 
 namespace intrawarp::server {
-
-// The announcements of an upload's validated header, whatever its kind.
-struct UploadSpec {
-  std::string id;  // may be empty
-  std::string upload_id;
-  // The owner, to whom the upload_id belongs.
-  std::string owner;
-  int64_t total_bytes = 0;
-  std::string content_digest;
-  // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
-  std::string identity_digest;
-  // Device memory that the object is accounted for, and that of the job that makes it.
-  int64_t resident_bytes = 0;
-  int64_t workspace_bytes = 0;
-  // Places of the object among the transforms.
-  int64_t transforms = 0;
-  // How long the object stays once it is stored; unset: until it is deleted.
-  std::optional<std::chrono::nanoseconds> ttl;
-
-  friend bool operator==(const UploadSpec&, const UploadSpec&) = default;
-};
-
-// "{field}: ..." unless 1 to 64 characters.
-absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field);
 
 // Tells a writer that it has lost its upload, and why.
 using EndedFn = std::function<void(const absl::Status&)>;
@@ -93,7 +70,7 @@ class UploadWorkspace : public std::enable_shared_from_this<UploadWorkspace> {
 
 // The store's record of one upload.
 struct UploadRecord {
-  UploadSpec spec;
+  ObjectSpec spec;
   // Held while memory is reserved, bytes are taken and the digest is made: a stream that takes over waits for it.
   std::mutex writing;
   bool prepared = false;
@@ -142,7 +119,7 @@ class UploadWriter {
   const void* data() const { return upload_->memory.data(); }
   // Where the object will be.
   int device() const { return upload_->grant.device(); }
-  // The grant for UploadSpec::workspace_bytes.
+  // The grant for ObjectSpec::workspace_bytes.
   std::shared_ptr<UploadWorkspace> workspace() const { return upload_->workspace; }
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
@@ -175,7 +152,7 @@ class UploadStore {
   // called once, on the thread of whoever takes over in turn (ABORTED), unless the writer goes before. A new upload
   // becomes an object on `device`. INVALID_ARGUMENT "header: ..." when the upload was begun with another header, and
   // drops it; the errors of Ledger::Admit.
-  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended, int device = 0);
+  absl::StatusOr<UploadWriter> Open(const ObjectSpec& spec, EndedFn ended, int device = 0);
   // NOT_FOUND when the owner has none.
   absl::StatusOr<UploadProgress> Progress(const std::string& upload_id, const std::string& owner = "") const;
   // Drops what has waited longer than the TTL, and serves those who wait for slabs.
@@ -195,7 +172,7 @@ class UploadStore {
     int64_t generation = 0;
     EndedFn tell_before;
   };
-  absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped);
+  absl::StatusOr<Opened> FindOrAdd(const ObjectSpec& spec, EndedFn ended, Record& dropped);
   absl::Status ReserveMemory(UploadRecord& upload, int device);
   // With the mutex held.
   void Remove(const Record& upload);

@@ -38,16 +38,22 @@ absl::Status Stopping(const Device& device, const absl::Status& status) {
   return WithReason(status, v1::SERVER_STOPPING);
 }
 
+absl::Status WhyRefused(const DeviceContext& context, JobClass job_class, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return Stopping(context.device, status);
+  const int max = context.jobs.capacity(job_class);
+  return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
+}
+
 absl::Status SubmitJob(DeviceContext& context, Job job) {
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced(context));
   job.run = [run = std::move(job.run), &context](const absl::StatusOr<const ExecContext*>& ctx) {
     run(ctx.ok() ? ctx : absl::StatusOr<const ExecContext*>(WhyNotRun(context, ctx.status())));
   };
-  const int max = context.jobs.capacity(job.job_class);
+  const JobClass job_class = job.job_class;
   const absl::Status submitted = context.jobs.Submit(std::move(job));
   if (IsUnreachable(submitted)) return Unreachable(context, submitted);
-  if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
-  return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
+  const absl::Status refused = WhyRefused(context, job_class, submitted);
+  return absl::IsResourceExhausted(submitted) ? Counted(context, refused) : refused;
 }
 
 absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share) {
@@ -83,8 +89,8 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
   return LeasePinned(context, grant, bytes);
 }
 
-absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
-  const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
+absl::Status ValidateOutputSize(const ServerLimits& limits, const Geometry& grid) {
+  const int64_t most = limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();
   return InvalidField("size", absl::StrCat(SizeString(grid), " voxels, ", most, " are allowed"));
 }

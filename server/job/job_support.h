@@ -24,6 +24,10 @@ namespace intrawarp::server {
 // lane stops. Otherwise as it is.
 absl::Status Stopping(const Device& device, const absl::Status& status);
 
+// Why JobQueue::Submit or CopyLane::Submit took nothing, as clients are told: QUEUE_FULL, with the places of the class,
+// or Stopping. For jobs without a deadline.
+absl::Status WhyRefused(const DeviceContext& context, JobClass job_class, const absl::Status& status);
+
 // RESOURCE_EXHAUSTED QUEUE_FULL when the queue of its class is full, DEADLINE_EXCEEDED DEADLINE_UNREACHABLE when its
 // deadline cannot be met, both with the predicted time to come back; UNAVAILABLE of CheckPlaced. Then the job is
 // dropped without being run. A job that is judged only later, or loses its time in the queue, is told
@@ -46,7 +50,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
                                                           const std::string& owner, Share share = Share::kCommon);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
-absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
+absl::Status ValidateOutputSize(const ServerLimits& limits, const Geometry& grid);
 
 }  // namespace intrawarp::server
 

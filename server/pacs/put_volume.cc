@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/pacs/put_volume.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -16,16 +15,15 @@
 #include "engine/image/pyramid.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "io/file/digest.h"
-#include "server/bulk/upload_kind.h"
-#include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/device_set.h"
+#include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
 #include "server/monitor/watchdog.h"
+#include "server/object/make_object.h"
 #include "server/placement/replication.h"
 #include "server/store/durable_objects.h"
 #include "server/volume/volume_kind.h"
-#include "wire/convert.h"
 
 namespace intrawarp::server {
 namespace {
@@ -75,13 +73,12 @@ struct Making {
   Grant grant;
   Grant workspace;
   std::vector<uint8_t> pixels;
-  std::unique_ptr<UploadKind> kind;
+  std::unique_ptr<NewObject> object;
   std::shared_ptr<SlabPair> pair;
-  std::promise<absl::Status> made;
 };
 
-// Waits for a promise of the device's threads. A job that waits or is held is cancelled; one that computes is waited
-// for, unless its device hangs.
+// Waits for the device's thread. A job that waits or is held is cancelled; one that computes is waited for, unless its
+// device hangs.
 absl::Status Wait(std::future<absl::Status> made, const NewVolume& volume, DeviceContext& device, const void* owner) {
   bool cancelled = false;
   while (made.wait_for(kLookPeriod) != std::future_status::ready) {
@@ -94,30 +91,55 @@ absl::Status Wait(std::future<absl::Status> made, const NewVolume& volume, Devic
   return made.get();
 }
 
-v1::UploadHeader HeaderOf(const NewVolume& volume, const io::HostVolume& read) {
-  v1::UploadHeader header;
-  header.set_id(volume.id);
-  header.set_upload_id(volume.is_provisional ? kProvisionalUpload : volume.id);
-  header.set_total_bytes(static_cast<int64_t>(read.pixels.size()));
-  header.set_sha256(io::Sha256Of(read.pixels.data(), read.pixels.size()));
-  v1::VolumeUpload& content = *header.mutable_volume();
-  *content.mutable_geometry() = GeometryToProto(read.geometry);
-  *content.mutable_provenance() = volume.provenance;
-  content.set_pixel_type(PixelTypeToProto(read.pixel_type));
-  content.mutable_rescale()->set_slope(read.rescale_slope);
-  content.mutable_rescale()->set_intercept(read.rescale_intercept);
-  return header;
+// What a volume takes before it is read. Read voxels are at most float32.
+Claim ClaimBefore(const NewVolume& volume, int device) {
+  ObjectSpec spec;
+  spec.owner = volume.owner;
+  spec.total_bytes = volume.geometry.voxels() * int64_t{sizeof(float)};
+  spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(volume.geometry));
+  Claim claim = ObjectClaim(spec, device);
+  claim.uploads = 1;
+  return claim;
 }
 
-// Read voxels are at most float32.
-Claim ClaimFor(const NewVolume& volume, int device) {
+// The rest of ObjectClaim.
+Claim WorkspaceClaim(const ObjectSpec& spec, int device) {
   Claim claim;
   claim.device = device;
-  claim.resident_bytes = ChargedBytes(PreparedImage::Bytes(volume.geometry));
-  claim.uploading_bytes = std::max(claim.resident_bytes, volume.geometry.voxels() * int64_t{sizeof(float)});
-  claim.uploads = 1;
-  claim.owner = volume.owner;
+  claim.workspace_bytes = spec.workspace_bytes;
+  claim.owner = spec.owner;
+  claim.is_short = true;
   return claim;
+}
+
+ObjectSpec SpecOf(const NewVolume& volume, const io::HostVolume& read) {
+  ObjectSpec spec;
+  spec.id = volume.id;
+  spec.owner = volume.owner;
+  spec.total_bytes = static_cast<int64_t>(read.pixels.size());
+  spec.content_digest = io::Sha256Of(read.pixels.data(), read.pixels.size());
+  return spec;
+}
+
+VolumeContent ContentOf(const NewVolume& volume, const io::HostVolume& read) {
+  VolumeContent content;
+  content.geometry = read.geometry;
+  content.pixel_type = read.pixel_type;
+  content.rescale = {read.rescale_slope, read.rescale_intercept};
+  content.provenance = volume.provenance;
+  content.is_provisional = volume.is_provisional;
+  return content;
+}
+
+// The bytes are on the disk before there is an object of them.
+absl::StatusOr<ObjectOrigin> KeepBytes(DurableObjects& durable, const Making& making, const VolumeContent& content) {
+  ObjectOrigin origin;
+  if (!durable.enabled()) return origin;
+  const ObjectSpec& spec = making.object->spec();
+  const absl::Span<const char> bytes(reinterpret_cast<const char*>(making.pixels.data()), making.pixels.size());
+  origin.header = HeaderOf(spec, content).SerializeAsString();
+  INTRAWARP_ASSIGN_OR_RETURN(origin.payload, durable.Keep(spec.content_digest, bytes));
+  return origin;
 }
 
 absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewVolume& volume,
@@ -140,37 +162,29 @@ absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewV
   return ready.get();
 }
 
+// The reason of a refusal is counted.
+absl::StatusOr<std::future<absl::Status>> Submit(DeviceContext& device, const std::shared_ptr<Making>& making) {
+  INTRAWARP_RETURN_IF_ERROR(CheckPlaced(device));
+  const auto bytes = [making] { return StagedUpload(making->pixels.data(), std::move(making->pair)); };
+  absl::StatusOr<std::future<absl::Status>> made = MakeObject(device, *making->object, bytes, {.owner = making.get()});
+  if (made.ok()) return made;
+  const absl::Status refused = WhyRefused(device, JobClass::kInteractive, made.status());
+  device.metrics.admission.CountRejection(ReasonOf(refused));
+  return refused;
+}
+
 absl::Status Make(ServerContext& context, DeviceContext& device, const NewVolume& volume,
                   const std::shared_ptr<Making>& making, steady_clock::time_point end) {
   INTRAWARP_RETURN_IF_ERROR(TakeSlabs(context, device, volume, making, end));
-  const auto submit = [&]() -> absl::Status {
-    Job job;
-    job.owner = making.get();
-    job.party = volume.owner;
-    job.is_short = true;
-    job.workspace_bytes = making->kind->spec().workspace_bytes;
-    job.run = [making](const absl::StatusOr<const ExecContext*>& ctx) {
-      StagedUpload upload(making->pixels.data(), std::move(making->pair));
-      making->made.set_value(ctx.ok() ? making->kind->Make(**ctx, upload) : ctx.status());
-    };
-    return SubmitJob(device, std::move(job));
-  };
-  std::future<absl::Status> made = making->made.get_future();
-  INTRAWARP_RETURN_IF_ERROR(Persist(volume, end, submit));
+  INTRAWARP_ASSIGN_OR_RETURN(std::future<absl::Status> made,
+                             Persist(volume, end, [&] { return Submit(device, making); }));
   const absl::Status status = Wait(std::move(made), volume, device, making.get());
   context.uploads.slabs().Retry();
-  return status;
+  return Stopping(device.device, status);
 }
 
-absl::StatusOr<PutResult> Store(ServerContext& context, Making& making, const ObjectOrigin& origin) {
-  UploadKind& kind = *making.kind;
-  const UploadSpec& spec = kind.spec();
-  INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> response, kind.FindResident(context));
-  if (!response) {
-    Grant reservation = making.grant.Split({.resident_bytes = spec.resident_bytes});
-    INTRAWARP_ASSIGN_OR_RETURN(response, kind.Store(context, std::move(reservation), origin));
-  }
-  return PutResult{response->volume().name(), spec.content_digest, spec.identity_digest};
+PutResult ResultOf(const ObjectSpec& spec, const v1::UploadResponse& response) {
+  return {response.volume().name(), spec.content_digest, spec.identity_digest};
 }
 
 }  // namespace
@@ -186,34 +200,26 @@ absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& vol
   const steady_clock::time_point end = steady_clock::now() + patience;
   DeviceContext& device = PlaceObject(context);
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced(device));
+  const auto admit = [&](const Claim& claim) {
+    return Persist(volume, end, [&] { return Admit(static_cast<ServerContext&>(context), claim); });
+  };
   auto making = std::make_shared<Making>();
-  INTRAWARP_ASSIGN_OR_RETURN(making->grant, Persist(volume, end, [&] {
-                               return Admit(static_cast<ServerContext&>(context), ClaimFor(volume, device.index));
-                             }));
+  INTRAWARP_ASSIGN_OR_RETURN(making->grant, admit(ClaimBefore(volume, device.index)));
   INTRAWARP_ASSIGN_OR_RETURN(io::HostVolume read, volume.read());
-  const v1::UploadHeader header = HeaderOf(volume, read);
+  const VolumeContent content = ContentOf(volume, read);
+  INTRAWARP_ASSIGN_OR_RETURN(making->object,
+                             NewVolumeObject(SpecOf(volume, read), content, context.limits, device.device));
   making->pixels = std::move(read.pixels);
-  INTRAWARP_ASSIGN_OR_RETURN(making->kind, ParseVolumeUpload(header, context));
-  making->kind->set_owner(volume.owner);
-  INTRAWARP_RETURN_IF_ERROR(making->kind->Validate(making->pixels.data()));
-  const UploadSpec& spec = making->kind->spec();
-  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<v1::UploadResponse> resident, making->kind->FindResident(context));
-  if (resident) return PutResult{resident->volume().name(), spec.content_digest, spec.identity_digest};
-  Claim workspace;
-  workspace.device = device.index;
-  workspace.workspace_bytes = spec.workspace_bytes;
-  workspace.owner = volume.owner;
-  workspace.is_short = true;
-  INTRAWARP_ASSIGN_OR_RETURN(
-      making->workspace, Persist(volume, end, [&] { return Admit(static_cast<ServerContext&>(context), workspace); }));
-  ObjectOrigin origin;
-  if (context.durable.enabled()) {
-    origin.header = header.SerializeAsString();
-    const absl::Span<const char> bytes(reinterpret_cast<const char*>(making->pixels.data()), making->pixels.size());
-    INTRAWARP_ASSIGN_OR_RETURN(origin.payload, context.durable.Keep(spec.content_digest, bytes));
-  }
+  INTRAWARP_RETURN_IF_ERROR(making->object->Validate(making->pixels.data()));
+  const ObjectSpec& spec = making->object->spec();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<v1::UploadResponse> resident, making->object->FindResident(context));
+  if (resident) return ResultOf(spec, *resident);
+  INTRAWARP_ASSIGN_OR_RETURN(making->workspace, admit(WorkspaceClaim(spec, device.index)));
+  INTRAWARP_ASSIGN_OR_RETURN(const ObjectOrigin origin, KeepBytes(context.durable, *making, content));
   INTRAWARP_RETURN_IF_ERROR(Make(context, device, volume, making, end));
-  return Store(context, *making, origin);
+  const auto reserve = [&making, &spec]() -> absl::StatusOr<Grant> { return TakeReservation(making->grant, spec); };
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse stored, StoreObject(context, *making->object, reserve, origin));
+  return ResultOf(spec, stored);
 }
 
 }  // namespace intrawarp::server

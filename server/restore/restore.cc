@@ -10,22 +10,25 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/copy_lane.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/base/worker_pool.h"
 #include "server/bulk/staging_memory.h"
-#include "server/bulk/upload_kind.h"
 #include "server/context/limits.h"
 #include "server/monitor/log.h"
+#include "server/object/make_object.h"
+#include "server/object/object_spec.h"
 #include "server/placement/replication.h"
 #include "server/restore/upload_header.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
+#include "server/transform/transform_kind.h"
+#include "server/volume/volume_kind.h"
 
 namespace intrawarp::server {
 namespace {
@@ -58,98 +61,58 @@ ServerLimits WithoutUploadLimits(ServerLimits limits) {
   return limits;
 }
 
-ServerContext WithLimits(const ServerContext& from, const ServerLimits& limits) {
-  return {from.devices,           from.workers,      from.receivers,  from.pinned,        from.ledger,
-          from.volumes,           from.matrices,     from.transforms, from.uploads,       from.sessions,
-          from.metrics,           from.stream_watch, limits,          from.seams,         from.register_requests,
-          from.multiply_requests, from.durable,      from.operations, from.message_limits};
-}
-
-// Stores of its own hand an object over.
-struct OwnStores {
-  explicit OwnStores(const ServerContext& from)
-      : context{from.devices, from.workers,    from.receivers,         from.pinned,
-                from.ledger,  volumes,         from.matrices,          transforms,
-                from.uploads, from.sessions,   from.metrics,           from.stream_watch,
-                from.limits,  from.seams,      from.register_requests, from.multiply_requests,
-                from.durable, from.operations, from.message_limits} {}
-
-  VolumeStore volumes;
-  TransformStore transforms;
-  ServerContext context;
-};
-
-absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const KeptContent& content, const ServerContext& context) {
+// The object of a kept content, by one of the functions that parse headers.
+template <typename Parse>
+auto ParseKept(const DeviceContext& device, const KeptContent& content, const std::string& owner, const Parse& parse)
+    -> std::invoke_result_t<const Parse&, const v1::UploadHeader&, const ServerLimits&, const Device&> {
   v1::UploadHeader header;
   if (!header.ParseFromString(content.header)) return absl::DataLossError("its header is damaged");
-  const ServerLimits limits = WithoutUploadLimits(context.limits);
-  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<UploadKind> kind, ParseUploadHeader(header, WithLimits(context, limits)));
-  if (kind->spec().total_bytes == content.payload_bytes) return kind;
-  return absl::DataLossError("header and payload do not match");
-}
-
-// Makes the object on the device's own thread, and waits for it. `owner`: who has claimed the workspace.
-absl::Status Make(DeviceContext& device, UploadKind& kind, const std::string& owner, const char* data) {
-  // Outlives the waiter, who may go while set_value still runs.
-  const auto made = std::make_shared<std::promise<absl::Status>>();
-  const auto make = [made, &kind, data](const absl::StatusOr<const ExecContext*>& ctx) {
-    StagedUpload upload(data, nullptr);
-    made->set_value(ctx.ok() ? kind.Make(**ctx, upload) : ctx.status());
-  };
-  const std::optional<int64_t> workspace_bytes = kind.JobWorkspaceBytes();
-  if (workspace_bytes) {
-    Job job;
-    job.party = owner;
-    job.is_short = true;
-    job.workspace_bytes = *workspace_bytes;
-    job.run = make;
-    INTRAWARP_RETURN_IF_ERROR(device.jobs.Submit(std::move(job)));
-  } else {
-    INTRAWARP_RETURN_IF_ERROR(device.copies.Submit(make));
+  auto object = parse(header, WithoutUploadLimits(device.limits), device.device);
+  if (!object.ok()) return object;
+  if ((*object)->spec().total_bytes != content.payload_bytes) {
+    return absl::DataLossError("header and payload do not match");
   }
-  return made->get_future().get();
+  (*object)->set_owner(owner);
+  return object;
 }
 
-// Reads the bytes, verifies them and makes the object.
-absl::Status Load(DeviceContext& device, const KeptContent& content, const std::string& owner, UploadKind& kind) {
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredTransform>>> ParseTransform(const v1::UploadHeader& header,
+                                                                             const ServerLimits& limits,
+                                                                             const Device& /*device*/) {
+  if (!header.has_transform()) return absl::DataLossError("its header is not that of a transform");
+  return ParseTransformUpload(header, limits);
+}
+
+// Reads the bytes, verifies them and makes the object on the device's own thread, for which it waits.
+absl::Status Load(DeviceContext& device, const KeptContent& content, NewObject& object) {
   StagingMemory memory;
   if (content.payload_bytes > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(content.payload_bytes));
   }
   const absl::Span<char> bytes(memory.data(), static_cast<size_t>(content.payload_bytes));
   INTRAWARP_RETURN_IF_ERROR(device.durable.Read(content.payload, bytes));
-  INTRAWARP_RETURN_IF_ERROR(kind.Validate(memory.data()));
-  return Make(device, kind, owner, memory.data());
+  INTRAWARP_RETURN_IF_ERROR(object.Validate(memory.data()));
+  const auto staged = [data = memory.data()] { return StagedUpload(data, nullptr); };
+  INTRAWARP_ASSIGN_OR_RETURN(std::future<absl::Status> made, MakeObject(device, object, staged));
+  return made.get();
 }
 
-// An object that exceeds the limit of uploads takes all of it.
-int64_t UploadingClaim(const ServerContext& context, const UploadSpec& spec) {
-  return std::min(std::max(spec.resident_bytes, spec.total_bytes), context.ledger.capacity(Resource::kUploading));
-}
-
-// All that the making of an object takes.
-absl::StatusOr<Grant> AdmitKept(DeviceContext& device, const UploadSpec& spec, const std::string& owner) {
-  Claim claim;
-  claim.device = device.index;
-  claim.resident_bytes = spec.resident_bytes;
-  claim.workspace_bytes = spec.workspace_bytes;
-  claim.uploading_bytes = UploadingClaim(device, spec);
-  claim.transforms = spec.transforms;
-  claim.owner = owner;
-  claim.is_short = true;
+// What the making of an object takes. One that exceeds the limit of uploads takes all of it.
+Claim KeptClaim(const DeviceContext& device, const ObjectSpec& spec) {
+  Claim claim = ObjectClaim(spec, device.index);
+  claim.uploading_bytes = std::min(claim.uploading_bytes, device.ledger.capacity(Resource::kUploading));
   claim.is_kept = true;
-  return device.ledger.Admit(claim);
+  return claim;
 }
 
 absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) {
   const KeptContent content{row.header, row.payload, row.payload_bytes};
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, context));
-  const UploadSpec& spec = kind->spec();
   DeviceContext& device = PlaceObject(context);
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, spec, row.owner));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, row.owner, *kind));
-  Grant reservation = grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
-  return kind->Restore(context, std::move(reservation), IdentityOf(row, context.durable));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<NewObject> object,
+                             ParseKept(device, content, row.owner, ParseUploadHeader));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(KeptClaim(device, object->spec())));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *object));
+  return object->Restore(context, TakeReservation(grant, object->spec()), IdentityOf(row, context.durable));
 }
 
 void MarkLost(ServerContext& context, const state::ObjectRow& row, const absl::Status& why) {
@@ -191,34 +154,27 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceC
                                                                          const KeptContent& content,
                                                                          const std::string& description,
                                                                          const ReserveFn& reserve) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, device));
-  const UploadSpec& spec = kind->spec();
-  if (spec.transforms == 0) return absl::DataLossError("its header is not that of a transform");
-  Claim claim;
-  claim.device = device.index;
-  claim.workspace_bytes = spec.workspace_bytes;
-  claim.uploading_bytes = UploadingClaim(device, spec);
+  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseKept(device, content, /*owner=*/"", ParseTransform));
+  const ObjectSpec& spec = object->spec();
+  Claim claim = KeptClaim(device, spec);
+  claim.resident_bytes = claim.transforms = 0;  // from `reserve`
   INTRAWARP_ASSIGN_OR_RETURN(const Grant working, device.ledger.Admit(claim, Share::kSession));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> reservation, reserve(spec.resident_bytes));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, /*owner=*/"", *kind));
-  OwnStores stores(device);
-  const KeptIdentity identity{"kept", true, "", {}, std::nullopt, std::nullopt, description};
-  INTRAWARP_RETURN_IF_ERROR(kind->Restore(stores.context, std::move(*reservation), identity));
-  return stores.transforms.FindOf("", "kept");
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *object));
+  return object->Take(std::move(*reservation), description);
 }
 
 absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeKeptVolume(DeviceContext& device, const StoredVolume& spooled) {
   const KeptContent& content = spooled.residency->content();
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, device));
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, kind->spec(), spooled.owner));
-  INTRAWARP_RETURN_IF_ERROR(Load(device, content, spooled.owner, *kind));
-  OwnStores stores(device);
-  const KeptIdentity identity{
-      spooled.id, spooled.id_was_chosen, spooled.digest,   spooled.create_time, spooled.expiry, std::nullopt,
-      "",         spooled.owner,         spooled.residency};
-  grant.Shrink({.resident_bytes = kind->spec().resident_bytes});
-  INTRAWARP_RETURN_IF_ERROR(kind->Restore(stores.context, std::move(grant), identity));
-  return stores.volumes.FindOf(spooled.owner, spooled.id);
+  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseKept(device, content, spooled.owner, ParseVolumeUpload));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(KeptClaim(device, object->spec())));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *object));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<StoredVolume> stored,
+                             object->Take(TakeReservation(grant, object->spec()), /*description=*/""));
+  Identify({spooled.id, spooled.id_was_chosen, spooled.digest, spooled.create_time, spooled.expiry, std::nullopt, "",
+            spooled.owner, spooled.residency},
+           stored);
+  return stored;
 }
 
 absl::Status RestoreObjects(ServerContext& context) {

@@ -8,15 +8,15 @@
 
 namespace intrawarp::server {
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseUploadHeader(const v1::UploadHeader& header,
-                                                              const ServerContext& context) {
+absl::StatusOr<std::unique_ptr<NewObject>> ParseUploadHeader(const v1::UploadHeader& header, const ServerLimits& limits,
+                                                             const Device& device) {
   switch (header.content_case()) {
     case v1::UploadHeader::kVolume:
-      return ParseVolumeUpload(header, context);
+      return ParseVolumeUpload(header, limits, device);
     case v1::UploadHeader::kSparseMatrix:
-      return ParseSparseMatrixUpload(header, context);
+      return ParseSparseMatrixUpload(header, limits);
     case v1::UploadHeader::kTransform:
-      return ParseTransformUpload(header, context);
+      return ParseTransformUpload(header, limits);
     case v1::UploadHeader::CONTENT_NOT_SET:
       break;
   }

@@ -6,14 +6,17 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/device/device.h"
 #include "intrawarp/v1/bulk.pb.h"
-#include "server/bulk/upload_kind.h"
+#include "server/context/limits.h"
+#include "server/object/new_object.h"
 
 namespace intrawarp::server {
 
-// INVALID_ARGUMENT, with paths relative to the header. Allocates nothing of the sizes that it reads. Thread-safe.
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseUploadHeader(const v1::UploadHeader& header,
-                                                              const ServerContext& context);
+// INVALID_ARGUMENT, with paths relative to the header. Allocates nothing of the sizes that it reads. The devices of a
+// server are of one kind, and `device` is any of them. Thread-safe.
+absl::StatusOr<std::unique_ptr<NewObject>> ParseUploadHeader(const v1::UploadHeader& header, const ServerLimits& limits,
+                                                             const Device& device);
 
 }  // namespace intrawarp::server
 

@@ -4,6 +4,7 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "server/base/names.h"
+#include "server/bulk/upload_spec.h"
 #include "server/bulk/upload_store.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/unary.h"

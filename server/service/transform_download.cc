@@ -9,6 +9,7 @@
 #include "server/bulk/device_bulk.h"
 #include "server/bulk/field_request.h"
 #include "server/bulk/field_stream.h"
+#include "server/context/limits.h"
 #include "server/device/device_set.h"
 #include "server/job/job_support.h"
 #include "server/placement/replication.h"
@@ -48,7 +49,7 @@ absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::G
                                        absl::string_view field) {
   absl::StatusOr<Geometry> grid = GeometryFromProto(from);
   if (!grid.ok()) return Within(field, grid.status());
-  absl::Status size = ValidateOutputSize(context, *grid);
+  absl::Status size = ValidateOutputSize(context.limits, *grid);
   if (!size.ok()) return Within(field, size);
   return grid;
 }

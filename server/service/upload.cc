@@ -11,14 +11,14 @@
 #include "engine/schedule/copy_lane.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/base/worker_pool.h"
-#include "server/bulk/upload_kind.h"
-#include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/context/limits.h"
 #include "server/device/device_metrics.h"
 #include "server/device/device_set.h"
 #include "server/job/admission_metrics.h"
 #include "server/job/job_support.h"
+#include "server/object/make_object.h"
+#include "server/object/upload_slabs.h"
 #include "server/placement/replication.h"
 #include "server/restore/upload_header.h"
 #include "server/rpc/call_reactor.h"
@@ -32,14 +32,15 @@ namespace {
 
 constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
-  absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseUploadHeader(header, context);
+absl::StatusOr<std::unique_ptr<NewObject>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
+  absl::StatusOr<std::unique_ptr<NewObject>> object =
+      ParseUploadHeader(header, context.limits, context.devices[0].device);
   const v1::ProvenanceSource source = header.volume().provenance().source();
   if (source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED) {
     return InvalidField("header.volume.provenance.source", "is of volumes that the server makes itself");
   }
-  if (!kind.ok()) return Within("header", kind.status());
-  return kind;
+  if (!object.ok()) return Within("header", object.status());
+  return object;
 }
 
 // What the client did wrong, as opposed to what the server lacks: the upload is dropped with it. A stream that ends too
@@ -109,7 +110,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
  private:
   enum class Next { kNothing, kMessage, kEnd };
 
-  // On a worker: handles messages until there is none. Nobody else uses writer_ and kind_ meanwhile (busy_).
+  // On a worker: handles messages until there is none. Nobody else uses writer_ and object_ meanwhile (busy_).
   void Work() {
     grpc::ByteBuffer message;
     for (Next next = TakeNext(message); next != Next::kNothing; next = TakeNext(message)) {
@@ -137,7 +138,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     context_.metrics.rpc.BytesReceived(kMethod, static_cast<int64_t>(message.Length()));
     INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::UploadRequest> request,
                                ReceiveRequest<v1::UploadRequest>(message));
-    if (kind_ == nullptr) {
+    if (object_ == nullptr) {
       if (!request.message.has_header()) return InvalidField("header", "must be the first message");
       return ReceiveHeader(request.message.header());
     }
@@ -148,11 +149,11 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
 
   absl::Status ReceiveHeader(const v1::UploadHeader& header) {
-    INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
-    audit_->Digest("content", kind_->spec().content_digest);
-    audit_->Digest("object", kind_->spec().identity_digest);
-    kind_->set_owner(caller().name);
-    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
+    INTRAWARP_ASSIGN_OR_RETURN(object_, ParseHeader(header, context_));
+    audit_->Digest("content", object_->spec().content_digest);
+    audit_->Digest("object", object_->spec().identity_digest);
+    object_->set_owner(caller().name);
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, object_->FindResident(context_));
     if (resident) {
       std::lock_guard<std::mutex> lock(mutex_);
       Answer(*resident);
@@ -162,7 +163,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     const auto lost = [weak = weak_from_this()](const absl::Status& why) {
       if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
     };
-    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(kind_->spec(), lost, PlaceObject(context_).index));
+    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(object_->spec(), lost, PlaceObject(context_).index));
     return UseDevice();
   }
 
@@ -190,21 +191,21 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_ || call_->IsCancelled()) return Cancelled();
     }
-    if (kind_ == nullptr) return InvalidField("header", "is missing");
+    if (object_ == nullptr) return InvalidField("header", "is missing");
     if (!writer_) return Cancelled();  // answered
     if (!writer_.complete()) {
-      return Incomplete(writer_.received(), kind_->spec().total_bytes);
+      return Incomplete(writer_.received(), object_->spec().total_bytes);
     }
     INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
-    INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
+    INTRAWARP_RETURN_IF_ERROR(object_->Validate(writer_.data()));
     context_.durable.Run([self = shared_from_this()] { self->KeepPayload(); });
     return absl::OkStatus();
   }
 
   // The bytes are on the disk before there is an object of them.
   void KeepPayload() {
-    const int64_t bytes = kind_->spec().total_bytes;
-    auto kept = context_.durable.Keep(kind_->spec().content_digest,
+    const int64_t bytes = object_->spec().total_bytes;
+    auto kept = context_.durable.Keep(object_->spec().content_digest,
                                       {static_cast<const char*>(writer_.data()), static_cast<size_t>(bytes)});
     if (!kept.ok()) return Fail(kept.status());
     origin_.payload = *std::move(kept);
@@ -232,7 +233,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_) return;
       pair_ = *std::move(pair);
-      if (kind_->JobWorkspaceBytes()) workspace = writer_.workspace();
+      if (object_->JobWorkspaceBytes()) workspace = writer_.workspace();
     }
     if (workspace == nullptr) return SubmitMake(nullptr);
     workspace->Take([self = shared_from_this()](std::shared_ptr<const Grant> grant) { self->SubmitMake(grant); });
@@ -244,8 +245,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_) return;
-      status = Submit([self = shared_from_this(), workspace = std::move(workspace)](
-                          const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); });
+      status = Submit(std::move(workspace));
     }
     if (!status.ok()) FailToSubmit(status);
   }
@@ -259,50 +259,37 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     Fail(status);
   }
 
-  absl::Status Submit(std::function<void(const absl::StatusOr<const ExecContext*>&)> make) {
-    const std::optional<int64_t> workspace_bytes = kind_->JobWorkspaceBytes();
-    if (!workspace_bytes) return Stopping(device_->device, device_->copies.Submit(std::move(make)));
-    Job job;
+  absl::Status Submit(std::shared_ptr<const Grant> workspace) {
+    const std::shared_ptr<Upload> self = shared_from_this();
+    MakingJob job;
     job.owner = this;
-    job.party = kind_->spec().owner;
-    job.is_short = true;
-    job.workspace_bytes = *workspace_bytes;
-    job.checkpoint = [self = shared_from_this()](const Progress&) {
-      return self->finished() ? Decision::kCancel : Decision::kContinue;
-    };
-    job.run = std::move(make);
-    const int max = device_->jobs.capacity(job.job_class);
-    const absl::Status status = device_->jobs.Submit(std::move(job));
-    if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
-    return Stopping(device_->device, status);
+    job.checkpoint = [self](const Progress&) { return self->finished() ? Decision::kCancel : Decision::kContinue; };
+    const absl::Status submitted = MakeObject(
+        *device_, *object_, [self, workspace = std::move(workspace)] { return self->TakeBytes(); },
+        [self](const absl::Status& made) { self->Made(Stopping(self->device_->device, made)); }, std::move(job));
+    return WhyRefused(*device_, JobClass::kInteractive, submitted);
   }
 
-  void Make(const absl::StatusOr<const ExecContext*>& ctx) {
-    std::shared_ptr<SlabPair> pair;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (finished_) return;
-      busy_ = true;
-      pair = std::move(pair_);
-    }
-    const absl::Status status = MakeFrom(ctx, std::move(pair));
+  std::optional<StagedUpload> TakeBytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return std::nullopt;
+    busy_ = true;
+    return StagedUpload(writer_.data(), std::move(pair_));
+  }
+
+  // By whoever took the bytes.
+  void Made(const absl::Status& status) {
     context_.uploads.slabs().Retry();
     // Only the device's memory can run out here: the resident share was reserved before.
     if (absl::IsResourceExhausted(status)) {
       context_.metrics.device.CountError(DeviceError::kOutOfMemory, device_->index);
     }
     if (!status.ok()) return Fail(status);
-    context_.durable.Run([self = shared_from_this()] { self->StoreObject(); });
-  }
-
-  absl::Status MakeFrom(const absl::StatusOr<const ExecContext*>& ctx, std::shared_ptr<SlabPair> pair) {
-    if (!ctx.ok()) return Stopping(device_->device, ctx.status());
-    StagedUpload upload(writer_.data(), std::move(pair));
-    return kind_->Make(**ctx, upload);
+    context_.durable.Run([self = shared_from_this()] { self->StoreAndAnswer(); });
   }
 
   // May wait for the disk, so without the mutex.
-  void StoreObject() {
+  void StoreAndAnswer() {
     // A call that is over stores nothing; the bytes received may be resumed.
     const absl::StatusOr<v1::UploadResponse> stored = finished() ? Cancelled() : Store();
     if (!stored.ok()) return Fail(stored.status());
@@ -312,14 +299,10 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
 
   absl::StatusOr<v1::UploadResponse> Store() {
-    // Another upload of the same may have been faster.
-    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
-    if (resident) {
-      writer_.Drop();
-      return *resident;
-    }
-    INTRAWARP_ASSIGN_OR_RETURN(Grant reservation, writer_.Claim());
-    return kind_->Store(context_, std::move(reservation), origin_);
+    const auto reserve = [this] { return writer_.Claim(); };
+    INTRAWARP_ASSIGN_OR_RETURN(v1::UploadResponse stored, StoreObject(context_, *object_, reserve, origin_));
+    if (stored.already_resident()) writer_.Drop();  // another upload of the same was faster
+    return stored;
   }
 
   // With the mutex held.
@@ -349,7 +332,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     if (device_ != nullptr) device_->jobs.Cancel(this);
     if (busy_) return;
     writer_ = UploadWriter();
-    kind_.reset();  // with what Make made
+    object_.reset();  // with what Make made
     origin_ = ObjectOrigin();
     pair_.reset();
     arrived_.Clear();
@@ -369,7 +352,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   bool ended_ = false;
   // Someone uses what follows, without the mutex.
   bool busy_ = false;
-  std::unique_ptr<UploadKind> kind_;
+  std::unique_ptr<NewObject> object_;
   ObjectOrigin origin_;
   UploadWriter writer_;
   DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held

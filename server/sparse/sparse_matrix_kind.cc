@@ -7,7 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/sparse/csr.h"
 #include "io/file/digest.h"
-#include "server/context/limits.h"
+#include "server/bulk/upload_spec.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/store/find_object.h"
 
@@ -65,15 +65,10 @@ std::string IdentityDigest(const std::string& content_digest, const MatrixConten
   return hash.Finish();
 }
 
-class SparseMatrixKind final : public UploadKind {
+class SparseMatrixKind final : public NewObjectOf<StoredMatrix> {
  public:
-  SparseMatrixKind(UploadSpec spec, const MatrixContent& content) : UploadKind(std::move(spec)), content_(content) {}
+  SparseMatrixKind(ObjectSpec spec, const MatrixContent& content) : NewObjectOf(std::move(spec)), content_(content) {}
 
-  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
-    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.matrices, spec()));
-    if (resident == nullptr) return std::nullopt;
-    return Answer(*resident, /*already_resident=*/true);
-  }
   absl::Status Validate(const void* data) const override {
     const auto* offsets = static_cast<const int64_t*>(data);
     const auto* columns = reinterpret_cast<const int32_t*>(offsets + content_.rows + 1);
@@ -95,37 +90,20 @@ class SparseMatrixKind final : public UploadKind {
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     return status.ok() ? synchronized : status;
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
-                                           const ObjectOrigin& origin) override {
-    const std::shared_ptr<StoredMatrix> stored = TakeMatrix(std::move(reservation));
-    stored->content_digest = spec().content_digest;
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.matrices, spec(), origin, stored));
-    return Answer(*stored, /*already_resident=*/false);
-  }
-  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
-    const std::shared_ptr<StoredMatrix> stored = TakeMatrix(std::move(reservation));
-    // A product has neither digest.
-    if (!identity.digest.empty()) stored->content_digest = spec().content_digest;
-    v1::MultiplyResult result;
-    if (!result.ParseFromString(identity.description))
-      return absl::DataLossError("the report of the product is damaged");
-    stored->report = result.report();
-    return InsertKept(context.matrices, identity, stored);
-  }
-
- private:
-  std::shared_ptr<StoredMatrix> TakeMatrix(Grant reservation) {
+  absl::StatusOr<std::shared_ptr<StoredMatrix>> Take(Grant reservation, const std::string& description) override {
     auto stored = std::make_shared<StoredMatrix>();
+    stored->content_digest = spec().content_digest;
     stored->reservation = std::move(reservation);
     stored->matrix = std::move(matrix_);
+    v1::MultiplyResult result;
+    if (!result.ParseFromString(description)) return absl::DataLossError("the report of the product is damaged");
+    stored->report = result.report();
     return stored;
   }
 
-  static v1::UploadResponse Answer(const StoredMatrix& stored, bool already_resident) {
-    v1::UploadResponse response;
-    *response.mutable_sparse_matrix() = SparseMatrixToProto(stored);
-    response.set_already_resident(already_resident);
-    return response;
+ private:
+  void Describe(const StoredMatrix& stored, v1::UploadResponse& answer) const override {
+    *answer.mutable_sparse_matrix() = SparseMatrixToProto(stored);
   }
 
   const MatrixContent content_;
@@ -134,13 +112,13 @@ class SparseMatrixKind final : public UploadKind {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
-                                                                    const ServerContext& context) {
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredMatrix>>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
+                                                                                   const ServerLimits& limits) {
   absl::StatusOr<MatrixContent> content = ParseShape(header.sparse_matrix().shape());
   if (!content.ok()) return Within("sparse_matrix.shape", content.status());
   const absl::StatusOr<int64_t> bytes = CsrBytes(content->rows, content->entries, content->type);
   if (!bytes.ok()) return InvalidField("sparse_matrix.shape.entries", "overflow 64 bits in bytes");
-  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_matrix_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(ObjectSpec spec, ParseUploadSpec(header, *bytes, limits.max_matrix_bytes));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = MatrixResidentBytes(content->rows, content->entries, content->type);
   return std::make_unique<SparseMatrixKind>(std::move(spec), *content);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse matrices as the bulk service moves them (server/bulk/upload_kind.h, download.h).
+// Sparse matrices as the bulk service moves them (server/object/new_object.h, server/bulk/resident_download.h).
 #ifndef INTRAWARP_SERVER_SPARSE_SPARSE_MATRIX_KIND_H_
 #define INTRAWARP_SERVER_SPARSE_SPARSE_MATRIX_KIND_H_
 
@@ -8,14 +8,16 @@
 
 #include "absl/status/statusor.h"
 #include "server/bulk/resident_download.h"
-#include "server/bulk/upload_kind.h"
+#include "server/context/limits.h"
+#include "server/object/new_object.h"
+#include "server/store/matrix_store.h"
 
 namespace intrawarp::server {
 
 // A header whose content is a sparse matrix. INVALID_ARGUMENT, with paths relative to the header, when it is wrong or
 // announces more than the limits allow. Allocates nothing of the sizes it reads.
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
-                                                                    const ServerContext& context);
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredMatrix>>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
+                                                                                   const ServerLimits& limits);
 
 absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name,
                                                           const Identity& caller);

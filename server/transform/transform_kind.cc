@@ -11,6 +11,7 @@
 #include "io/file/digest.h"
 #include "server/base/wire.h"
 #include "server/bulk/field_request.h"
+#include "server/bulk/upload_spec.h"
 #include "server/job/job_support.h"
 #include "server/transform/transform_messages.h"
 
@@ -94,7 +95,7 @@ absl::StatusOr<FieldForm> FormFromProto(v1::FieldEncoding encoding) {
 }
 
 // Paths relative to the field's header.
-absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const ServerContext& context) {
+absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const ServerLimits& limits) {
   TransformContent content;
   FieldContent& field = content.field.emplace();
   absl::StatusOr<Geometry> grid = GeometryFromProto(header.geometry());
@@ -115,7 +116,7 @@ absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const
   if (field.form == FieldForm::kControlPoints) {
     INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid(field.grid, field.domain));
   }
-  absl::Status size = ValidateOutputSize(context, field.grid);
+  absl::Status size = ValidateOutputSize(limits, field.grid);
   if (!size.ok()) return Within("geometry", size);
   if (header.total_bytes() == content.bytes()) return content;
   return InvalidField("total_bytes", absl::StrCat("is ", header.total_bytes(), ", must be ", content.bytes(), " for ",
@@ -123,7 +124,7 @@ absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const
 }
 
 // Paths relative to the upload.
-absl::StatusOr<TransformContent> ParseContent(const v1::TransformUpload& upload, const ServerContext& context) {
+absl::StatusOr<TransformContent> ParseContent(const v1::TransformUpload& upload, const ServerLimits& limits) {
   switch (upload.content_case()) {
     case v1::TransformUpload::kAffine: {
       TransformContent content;
@@ -131,7 +132,7 @@ absl::StatusOr<TransformContent> ParseContent(const v1::TransformUpload& upload,
       return content;
     }
     case v1::TransformUpload::kField: {
-      absl::StatusOr<TransformContent> content = ParseField(upload.field(), context);
+      absl::StatusOr<TransformContent> content = ParseField(upload.field(), limits);
       if (!content.ok()) return Within("field", content.status());
       return content;
     }
@@ -165,16 +166,10 @@ std::string IdentityDigest(const std::string& content_digest, const TransformCon
   return hash.Finish();
 }
 
-class TransformKind final : public UploadKind {
+class TransformKind final : public NewObjectOf<StoredTransform> {
  public:
-  TransformKind(UploadSpec spec, TransformContent content)
-      : UploadKind(std::move(spec)), content_(std::move(content)), transform_(content_.affine) {}
-
-  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
-    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.transforms, spec()));
-    if (resident == nullptr) return std::nullopt;
-    return Answer(*resident, /*already_resident=*/true);
-  }
+  TransformKind(ObjectSpec spec, TransformContent content)
+      : NewObjectOf(std::move(spec)), content_(std::move(content)), transform_(content_.affine) {}
 
   absl::Status Validate(const void* data) const override {
     if (!content_.field) return absl::OkStatus();
@@ -204,34 +199,21 @@ class TransformKind final : public UploadKind {
     return status.ok() ? synchronized : status;
   }
 
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
-                                           const ObjectOrigin& origin) override {
-    const std::shared_ptr<StoredTransform> stored = TakeTransform(std::move(reservation));
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.transforms, spec(), origin, stored));
-    return Answer(*stored, /*already_resident=*/false);
-  }
-
-  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
-    const std::shared_ptr<StoredTransform> stored = TakeTransform(std::move(reservation));
-    if (identity.description.empty()) return InsertKept(context.transforms, identity, stored);
-    v1::Transform description;
-    if (!description.ParseFromString(identity.description)) {
-      return absl::DataLossError("the report of the transform is damaged");
-    }
-    if (description.has_report()) stored->report = description.report();
-    if (stored->transform.is_affine() && description.has_domain()) {
-      INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, GeometryFromProto(description.domain()));
+  absl::StatusOr<std::shared_ptr<StoredTransform>> Take(Grant reservation, const std::string& description) override {
+    auto stored = std::make_shared<StoredTransform>(
+        StoredTransform{"", {}, std::nullopt, std::make_shared<Grant>(std::move(reservation)), std::move(transform_)});
+    if (description.empty()) return stored;
+    v1::Transform described;
+    if (!described.ParseFromString(description)) return absl::DataLossError("the report of the transform is damaged");
+    if (described.has_report()) stored->report = described.report();
+    if (stored->transform.is_affine() && described.has_domain()) {
+      INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, GeometryFromProto(described.domain()));
       stored->transform = Transform(stored->transform.affine(), domain);
     }
-    return InsertKept(context.transforms, identity, stored);
+    return stored;
   }
 
  private:
-  std::shared_ptr<StoredTransform> TakeTransform(Grant reservation) {
-    return std::make_shared<StoredTransform>(
-        StoredTransform{"", {}, std::nullopt, std::make_shared<Grant>(std::move(reservation)), std::move(transform_)});
-  }
-
   absl::Status MakeField(const ExecContext& ctx, Buffer buffer) {
     const FieldContent& field = *content_.field;
     switch (field.form) {
@@ -249,11 +231,8 @@ class TransformKind final : public UploadKind {
     return absl::OkStatus();
   }
 
-  static v1::UploadResponse Answer(const StoredTransform& stored, bool already_resident) {
-    v1::UploadResponse response;
-    *response.mutable_transform() = TransformToProto(stored, /*with_report=*/true);
-    response.set_already_resident(already_resident);
-    return response;
+  void Describe(const StoredTransform& stored, v1::UploadResponse& answer) const override {
+    *answer.mutable_transform() = TransformToProto(stored, /*with_report=*/true);
   }
 
   const TransformContent content_;
@@ -262,11 +241,11 @@ class TransformKind final : public UploadKind {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseTransformUpload(const v1::UploadHeader& header,
-                                                                 const ServerContext& context) {
-  absl::StatusOr<TransformContent> content = ParseContent(header.transform(), context);
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredTransform>>> ParseTransformUpload(const v1::UploadHeader& header,
+                                                                                   const ServerLimits& limits) {
+  absl::StatusOr<TransformContent> content = ParseContent(header.transform(), limits);
   if (!content.ok()) return Within("transform", content.status());
-  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, content->bytes(), content->bytes()));
+  INTRAWARP_ASSIGN_OR_RETURN(ObjectSpec spec, ParseUploadSpec(header, content->bytes(), content->bytes()));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = content->resident_bytes();
   spec.workspace_bytes = content->workspace_bytes().value_or(0);

@@ -14,8 +14,8 @@
 #include "io/dicom/dicom.h"
 #include "io/file/digest.h"
 #include "server/base/wire.h"
-#include "server/context/limits.h"
-#include "server/device/device_set.h"
+#include "server/bulk/upload_spec.h"
+#include "server/object/object_spec.h"
 #include "server/volume/volume_messages.h"
 
 namespace intrawarp::server {
@@ -24,14 +24,9 @@ namespace {
 // The length of a SHA-256.
 constexpr size_t kHashBytes = 32;
 
-struct VolumeContent {
-  Geometry geometry;
-  PixelType pixel_type = PixelType::kFloat32;
-  Rescale rescale;
-  bool pinned = false;
-  v1::Provenance provenance;
-  bool is_provisional = false;
-};
+// The upload id in the kept header of a provisional volume (volume.proto) that the server has made itself of DICOM
+// images: it tells so after a restart. No client may upload a volume of such a source.
+constexpr char kProvisionalUpload[] = "provisional";
 
 absl::Status CheckHash(const std::string& hash, absl::string_view field) {
   if (hash.empty() || hash.size() == kHashBytes) return absl::OkStatus();
@@ -74,6 +69,18 @@ absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   if (!rescale.ok()) return Within("rescale", rescale.status());
   content.rescale = *rescale;
   return content;
+}
+
+absl::Status CheckRescale(const Rescale& rescale) {
+  if (!std::isfinite(rescale.slope) || rescale.slope == 0) return InvalidField("slope", "must be finite and not 0");
+  return std::isfinite(rescale.intercept) ? absl::OkStatus() : InvalidField("intercept", "must be finite");
+}
+
+// What ParseContent checks, of plain values.
+absl::Status CheckContent(const VolumeContent& content) {
+  INTRAWARP_RETURN_IF_ERROR(Within("geometry", ValidateGeometry(content.geometry)));
+  INTRAWARP_RETURN_IF_ERROR(Within("provenance", CheckProvenance(content.provenance)));
+  return Within("rescale", CheckRescale(content.rescale));
 }
 
 // Tells volumes apart by content, pixel type, geometry and rescale, and by modality, series and frame of reference
@@ -149,9 +156,15 @@ absl::Status CheckExact(const void* data, const VolumeContent& content) {
   }
 }
 
-class VolumeKind final : public UploadKind {
+absl::StatusOr<int64_t> ContentBytes(const VolumeContent& content) {
+  absl::StatusOr<int64_t> bytes = ImageBytes(content.geometry, BytesPerPixel(content.pixel_type));
+  if (!bytes.ok()) return Within("volume.geometry", bytes.status());
+  return bytes;
+}
+
+class VolumeKind final : public NewObjectOf<StoredVolume> {
  public:
-  VolumeKind(UploadSpec spec, const VolumeContent& content) : UploadKind(std::move(spec)), content_(content) {}
+  VolumeKind(ObjectSpec spec, VolumeContent content) : NewObjectOf(std::move(spec)), content_(std::move(content)) {}
 
   // On CUDA the pixels come to the workspace first, by way of pinned slabs. The devices of a server are of one kind.
   static int64_t WorkspaceBytes(const Device& device, const VolumeContent& content, int64_t pixel_bytes) {
@@ -160,11 +173,6 @@ class VolumeKind final : public UploadKind {
     return staged + PreparedImage::WorkspaceBytes(content.geometry, content.pixel_type);
   }
 
-  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
-    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.volumes, spec()));
-    if (resident == nullptr) return std::nullopt;
-    return Answer(*resident, /*already_resident=*/true);
-  }
   absl::Status Validate(const void* data) const override { return CheckExact(data, content_); }
   std::optional<int64_t> JobWorkspaceBytes() const override { return spec().workspace_bytes; }
   absl::Status Make(const ExecContext& ctx, StagedUpload& upload) override {
@@ -177,18 +185,7 @@ class VolumeKind final : public UploadKind {
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     return status.ok() ? synchronized : status;
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
-                                           const ObjectOrigin& origin) override {
-    const std::shared_ptr<StoredVolume> stored = TakeVolume(std::move(reservation));
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.volumes, spec(), origin, stored));
-    return Answer(*stored, /*already_resident=*/false);
-  }
-  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
-    return InsertKept(context.volumes, identity, TakeVolume(std::move(reservation)));
-  }
-
- private:
-  std::shared_ptr<StoredVolume> TakeVolume(Grant reservation) {
+  absl::StatusOr<std::shared_ptr<StoredVolume>> Take(Grant reservation, const std::string&) override {
     auto stored = std::make_shared<StoredVolume>();
     stored->pixel_type = content_.pixel_type;
     stored->pinned = content_.pinned;
@@ -200,39 +197,66 @@ class VolumeKind final : public UploadKind {
     return stored;
   }
 
+ private:
+  void Describe(const StoredVolume& stored, v1::UploadResponse& answer) const override {
+    *answer.mutable_volume() = VolumeToProto(stored);
+  }
+
   absl::Status Prepare(const ExecContext& ctx, const void* pixels) {
     INTRAWARP_ASSIGN_OR_RETURN(image_, PreparedImage::Prepare(ctx, pixels, content_.pixel_type, content_.rescale.slope,
                                                               content_.rescale.intercept, content_.geometry));
     return absl::OkStatus();
   }
 
-  static v1::UploadResponse Answer(const StoredVolume& stored, bool already_resident) {
-    v1::UploadResponse response;
-    *response.mutable_volume() = VolumeToProto(stored);
-    response.set_already_resident(already_resident);
-    return response;
-  }
-
   const VolumeContent content_;
   PreparedImage image_;
 };
 
+// A content and a spec that were checked; the identity and the claims are added.
+std::unique_ptr<NewObjectOf<StoredVolume>> MakeKind(ObjectSpec spec, VolumeContent content, const Device& device) {
+  spec.identity_digest = IdentityDigest(spec.content_digest, content);
+  spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(content.geometry));
+  spec.workspace_bytes = VolumeKind::WorkspaceBytes(device, content, spec.total_bytes);
+  return std::make_unique<VolumeKind>(std::move(spec), std::move(content));
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
-                                                              const ServerContext& context) {
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredVolume>>> NewVolumeObject(ObjectSpec spec, VolumeContent content,
+                                                                           const ServerLimits& limits,
+                                                                           const Device& device) {
+  INTRAWARP_RETURN_IF_ERROR(Within("volume", CheckContent(content)));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, ContentBytes(content));
+  INTRAWARP_RETURN_IF_ERROR(CheckObjectSpec(spec, bytes, limits.max_volume_bytes));
+  return MakeKind(std::move(spec), std::move(content), device);
+}
+
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredVolume>>> ParseVolumeUpload(const v1::UploadHeader& header,
+                                                                             const ServerLimits& limits,
+                                                                             const Device& device) {
   absl::StatusOr<VolumeContent> content = ParseContent(header.volume());
   if (!content.ok()) return Within("volume", content.status());
-  absl::StatusOr<int64_t> bytes = ImageBytes(content->geometry, BytesPerPixel(content->pixel_type));
-  if (!bytes.ok()) return Within("volume.geometry", bytes.status());
-  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, ContentBytes(*content));
+  INTRAWARP_ASSIGN_OR_RETURN(ObjectSpec spec, ParseUploadSpec(header, bytes, limits.max_volume_bytes));
   const v1::ProvenanceSource source = content->provenance.source();
   const bool is_own = source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED;
   content->is_provisional = is_own && header.upload_id() == kProvisionalUpload;
-  spec.identity_digest = IdentityDigest(spec.content_digest, *content);
-  spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(content->geometry));
-  spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.devices[0].device, *content, *bytes);
-  return std::make_unique<VolumeKind>(std::move(spec), *content);
+  return MakeKind(std::move(spec), *std::move(content), device);
+}
+
+v1::UploadHeader HeaderOf(const ObjectSpec& spec, const VolumeContent& content) {
+  v1::UploadHeader header;
+  header.set_id(spec.id);
+  header.set_upload_id(content.is_provisional ? kProvisionalUpload : spec.id);
+  header.set_total_bytes(spec.total_bytes);
+  header.set_sha256(spec.content_digest);
+  v1::VolumeUpload& volume = *header.mutable_volume();
+  *volume.mutable_geometry() = GeometryToProto(content.geometry);
+  *volume.mutable_provenance() = content.provenance;
+  volume.set_pixel_type(PixelTypeToProto(content.pixel_type));
+  *volume.mutable_rescale() = RescaleToProto(content.rescale);
+  volume.set_pinned(content.pinned);
+  return header;
 }
 
 ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Volumes as the bulk service moves them (server/bulk/upload_kind.h, download.h).
+// Volumes as the bulk service moves them (server/object/new_object.h, server/bulk/resident_download.h), and those that
+// the server reads itself.
 #ifndef INTRAWARP_SERVER_VOLUME_VOLUME_KIND_H_
 #define INTRAWARP_SERVER_VOLUME_VOLUME_KIND_H_
 
@@ -7,19 +8,42 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
+#include "engine/device/device.h"
+#include "engine/geometry/geometry.h"
+#include "intrawarp/v1/volume.pb.h"
 #include "server/bulk/resident_download.h"
-#include "server/bulk/upload_kind.h"
+#include "server/context/limits.h"
+#include "server/object/new_object.h"
+#include "server/object/object_spec.h"
+#include "server/store/volume_store.h"
+#include "wire/convert.h"
 
 namespace intrawarp::server {
 
-// The upload id in the header of a provisional volume (volume.proto) that the server has made itself of DICOM images.
-// Its kept header tells so after a restart. No client may upload a volume of such a source.
-inline constexpr char kProvisionalUpload[] = "provisional";
+// What tells a volume from others of the same bytes, and what else its description says.
+struct VolumeContent {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  Rescale rescale;
+  bool pinned = false;
+  v1::Provenance provenance;
+  // More images of it may come (volume.proto).
+  bool is_provisional = false;
+};
 
 // A header whose content is a volume. INVALID_ARGUMENT, with paths relative to the header, when it is wrong or
 // announces more than the limits allow. Allocates nothing of the sizes it reads.
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
-                                                              const ServerContext& context);
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredVolume>>> ParseVolumeUpload(const v1::UploadHeader& header,
+                                                                             const ServerLimits& limits,
+                                                                             const Device& device);
+// A volume of a known source that no client uploads, by the same rules and with the same errors. `spec` has the id, the
+// size and the digest of the bytes.
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredVolume>>> NewVolumeObject(ObjectSpec spec, VolumeContent content,
+                                                                           const ServerLimits& limits,
+                                                                           const Device& device);
+// The header from which ParseVolumeUpload makes the same volume, for the state directory. The spec has an id.
+v1::UploadHeader HeaderOf(const ObjectSpec& spec, const VolumeContent& content);
 
 // For a volume with its voxels.
 ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume);

@@ -15,7 +15,6 @@
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
 #include "server/context/limits.h"
-#include "server/device/device_set.h"
 #include "server/status/errors.h"
 #include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
@@ -33,22 +32,18 @@ class UploadHeaderTest : public testing::Test {
   UploadHeaderTest() {
     limits_.max_volume_bytes = 1 << 20;
     limits_.max_matrix_bytes = 1 << 20;
-    parts_.limits = &limits_;
-    parts_.devices = &devices_;
     parts_.volumes = &volumes_;
     parts_.matrices = &matrices_;
     parts_.transforms = &transforms_;
-    devices_.Add({parts_.Make(), 0, *all_.front(), *NoPart<const DeviceProbe>(), *NoPart<const Watchdog>(),
-                  *NoPart<JobQueue>(), *NoPart<CopyLane>()});
   }
 
-  absl::StatusOr<std::unique_ptr<UploadKind>> Parse(const v1::UploadHeader& header) {
-    return ParseUploadHeader(header, parts_.Make());
+  absl::StatusOr<std::unique_ptr<NewObject>> Parse(const v1::UploadHeader& header) {
+    return ParseUploadHeader(header, limits_, *all_.front());
   }
-  UploadSpec SpecOf(const v1::UploadHeader& header) {
+  ObjectSpec SpecOf(const v1::UploadHeader& header) {
     const auto kind = Parse(header);
     EXPECT_TRUE(kind.ok()) << kind.status();
-    return kind.ok() ? (*kind)->spec() : UploadSpec();
+    return kind.ok() ? (*kind)->spec() : ObjectSpec();
   }
   // `change` makes a header that is refused for this field.
   void ExpectRefused(v1::UploadHeader header, const std::string& field,
@@ -105,7 +100,6 @@ class UploadHeaderTest : public testing::Test {
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
-  DeviceSet devices_;
   PartialContext parts_;
 };
 
@@ -143,7 +137,7 @@ TEST_F(UploadHeaderTest, WhatEveryContentHasIsCheckedForEach) {
     v1::UploadHeader all = header;
     all.set_id("a");
     all.mutable_ttl()->set_seconds(60);
-    const UploadSpec spec = SpecOf(all);
+    const ObjectSpec spec = SpecOf(all);
     EXPECT_EQ(spec.id, "a");
     EXPECT_EQ(spec.upload_id, "upload");
     EXPECT_EQ(spec.ttl, std::chrono::seconds(60));

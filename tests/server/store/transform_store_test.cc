@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/bulk/upload_kind.h"
+#include "server/object/new_object.h"
 #include "server/store/request_table.h"
 
 namespace intrawarp::server {

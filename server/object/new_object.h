@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadKind: what an upload becomes, a volume, a sparse matrix or a transform. One object stands for one upload, from
-// its checked header to the answer.
-#ifndef INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
-#define INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
+// NewObject: a volume, a sparse matrix or a transform on its way into a store, from its checked description to the
+// answer, whether a client uploads it, the server reads it itself or the state directory has it. NewObjectOf<Stored> is
+// what the rooms of the kinds derive from.
+#ifndef INTRAWARP_SERVER_OBJECT_NEW_OBJECT_H_
+#define INTRAWARP_SERVER_OBJECT_NEW_OBJECT_H_
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,9 +21,9 @@
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/base/names.h"
 #include "server/base/seams.h"
-#include "server/bulk/upload_slabs.h"
-#include "server/bulk/upload_store.h"
 #include "server/context/server_context.h"
+#include "server/object/object_spec.h"
+#include "server/object/upload_slabs.h"
 #include "server/status/errors.h"
 #include "server/store/durable_objects.h"
 #include "server/store/residency.h"
@@ -44,11 +46,11 @@ struct KeptIdentity {
   std::shared_ptr<Residency> residency = nullptr;
 };
 
-// Thread-compatible: one thread at a time works for an upload.
-class UploadKind {
+// Thread-compatible: one thread at a time works for an object.
+class NewObject {
  public:
-  virtual ~UploadKind() = default;
-  const UploadSpec& spec() const { return spec_; }
+  virtual ~NewObject() = default;
+  const ObjectSpec& spec() const { return spec_; }
   // The owner of the object to be. Once, before the other functions.
   void set_owner(const std::string& owner) { spec_.owner = owner; }
 
@@ -58,25 +60,21 @@ class UploadKind {
   virtual absl::Status Validate(const void* data) const = 0;
   // Workspace of Make where it computes, which takes a job of the device; nullopt where it only copies.
   virtual std::optional<int64_t> JobWorkspaceBytes() const = 0;
-  // Makes the object from the bytes, and synchronises the stream.
+  // Makes the object from the bytes, and synchronises the stream. MakeObject (make_object.h) calls it.
   virtual absl::Status Make(const ExecContext& ctx, StagedUpload& upload) = 0;
   // Stores what Make made, which takes the reservation with it. Once. Waits for the disk on a server that keeps its
   // objects.
   virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
                                                    const ObjectOrigin& origin) = 0;
-  // The same for an object that was kept when the server stopped. ALREADY_EXISTS.
+  // The same for an object that was kept when the server stopped. ALREADY_EXISTS; DATA_LOSS for a damaged description.
   virtual absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) = 0;
 
  protected:
-  explicit UploadKind(UploadSpec spec) : spec_(std::move(spec)) {}
+  explicit NewObject(ObjectSpec spec) : spec_(std::move(spec)) {}
 
  private:
-  UploadSpec spec_;
+  ObjectSpec spec_;
 };
-
-// The common part of a header whose content makes `content_bytes` and may have `max_bytes`: INVALID_ARGUMENT
-// "{field}: ...". The identity is left to the kind.
-absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes);
 
 // The objects of a store beside those that are on their way: each takes host memory, also one without voxels or entries
 // on a device.
@@ -93,10 +91,10 @@ absl::Status CheckCount(const Store& store) {
                     v1::RESIDENT_MEMORY, metadata);
 }
 
-// The owner's resident object that makes an upload needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED
+// The owner's resident object that makes a new one needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED
 // for the id of a lost object; the error of CheckCount when there is none and no more fits.
 template <typename Store>
-auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
+auto FindSame(const Store& store, const ObjectSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
   using Stored = typename Store::Pointer::element_type;
   if (spec.id.empty()) {
     auto same = store.FindByDigest(spec.identity_digest, spec.owner);
@@ -113,22 +111,21 @@ auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<
   return AlreadyExists(Stored::Name(spec.id));
 }
 
-inline std::shared_ptr<Residency> MakeResidency(const ObjectOrigin& origin) {
-  return std::make_shared<Residency>(KeptContent{origin.header, origin.payload->digest(), origin.payload->bytes()});
-}
-
-// Stores `stored` under the id that the upload wants, or under a new one.
+// Stores `stored` under the id that its spec wants, or under a new one.
 template <typename Store, typename Stored>
-absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSpec& spec, const ObjectOrigin& origin,
-                            const std::shared_ptr<Stored>& stored) {
+absl::Status InsertNew(ServerContext& context, Store& store, const ObjectSpec& spec, const ObjectOrigin& origin,
+                       const std::shared_ptr<Stored>& stored) {
   stored->id = spec.id;
   stored->owner = spec.owner;
   stored->digest = spec.identity_digest;
   stored->create_time = context.seams.system_now();
   stored->expiry = ExpiryAfter(context.seams, spec.ttl);
   if constexpr (requires { stored->residency; }) {
-    if (origin.payload != nullptr) stored->residency = MakeResidency(origin);
-    if (stored->residency != nullptr) stored->residency->SetLoaded(stored);
+    if (origin.payload != nullptr) {
+      stored->residency =
+          std::make_shared<Residency>(KeptContent{origin.header, origin.payload->digest(), origin.payload->bytes()});
+      stored->residency->SetLoaded(stored);
+    }
   }
   if (!spec.id.empty()) return context.durable.Insert(store, stored, origin);
   stored->id_was_chosen = true;
@@ -140,9 +137,9 @@ absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSp
   return inserted;
 }
 
-// Stores `stored` as it was kept.
-template <typename Store, typename Stored>
-absl::Status InsertKept(Store& store, const KeptIdentity& identity, const std::shared_ptr<Stored>& stored) {
+// Makes `stored` the object that it was when it was kept.
+template <typename Stored>
+void Identify(const KeptIdentity& identity, const std::shared_ptr<Stored>& stored) {
   stored->id = identity.id;
   stored->owner = identity.owner;
   stored->id_was_chosen = identity.id_was_chosen;
@@ -150,13 +147,68 @@ absl::Status InsertKept(Store& store, const KeptIdentity& identity, const std::s
   stored->create_time = identity.create_time;
   stored->expiry = identity.expiry;
   if constexpr (requires { stored->request; }) stored->request = identity.request;
+  if constexpr (requires { stored->content_digest; }) {
+    // A product has neither digest.
+    if (identity.digest.empty()) stored->content_digest.clear();
+  }
   if constexpr (requires { stored->residency; }) {
     stored->residency = identity.residency;
     if (stored->residency != nullptr) stored->residency->SetLoaded(stored);
   }
-  return store.Insert(stored);
 }
+
+template <typename Stored>
+ResidentStore<Stored>& StoreOf(const ServerContext& context) {
+  if constexpr (std::is_same_v<Stored, StoredVolume>) {
+    return context.volumes;
+  } else if constexpr (std::is_same_v<Stored, StoredMatrix>) {
+    return context.matrices;
+  } else {
+    static_assert(std::is_same_v<Stored, StoredTransform>);
+    return context.transforms;
+  }
+}
+
+template <typename Stored>
+class NewObjectOf : public NewObject {
+ public:
+  // What Make made, in no store and without the members that InsertNew or Identify set. It takes the reservation with
+  // it. Once. `description` is ObjectOrigin::description; DATA_LOSS when it is damaged.
+  virtual absl::StatusOr<std::shared_ptr<Stored>> Take(Grant reservation, const std::string& description) = 0;
+
+  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const final {
+    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindSame(StoreOf<Stored>(context), spec()));
+    if (resident == nullptr) return std::nullopt;
+    return Answer(*resident, /*already_resident=*/true);
+  }
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
+                                           const ObjectOrigin& origin) final {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Stored> stored, Take(std::move(reservation), origin.description));
+    INTRAWARP_RETURN_IF_ERROR(InsertNew(context, StoreOf<Stored>(context), spec(), origin, stored));
+    return Answer(*stored, /*already_resident=*/false);
+  }
+  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) final {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Stored> stored,
+                               Take(std::move(reservation), identity.description));
+    Identify(identity, stored);
+    return StoreOf<Stored>(context).Insert(stored);
+  }
+
+ protected:
+  explicit NewObjectOf(ObjectSpec spec) : NewObject(std::move(spec)) {}
+
+ private:
+  // The object in an answer.
+  virtual void Describe(const Stored& stored, v1::UploadResponse& answer) const = 0;
+
+  v1::UploadResponse Answer(const Stored& stored, bool already_resident) const {
+    v1::UploadResponse answer;
+    Describe(stored, answer);
+    answer.set_already_resident(already_resident);
+    return answer;
+  }
+};
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
+#endif  // INTRAWARP_SERVER_OBJECT_NEW_OBJECT_H_

@@ -8,8 +8,8 @@
 // without room, waits in line.
 //
 // Thread safety: UploadSlabs is safe for concurrent use; a StagedUpload is thread-compatible.
-#ifndef INTRAWARP_SERVER_BULK_UPLOAD_SLABS_H_
-#define INTRAWARP_SERVER_BULK_UPLOAD_SLABS_H_
+#ifndef INTRAWARP_SERVER_OBJECT_UPLOAD_SLABS_H_
+#define INTRAWARP_SERVER_OBJECT_UPLOAD_SLABS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -100,4 +100,4 @@ class StagedUpload {
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_BULK_UPLOAD_SLABS_H_
+#endif  // INTRAWARP_SERVER_OBJECT_UPLOAD_SLABS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/bulk/upload_slabs.h"
+#include "server/object/upload_slabs.h"
 
 #include <random>
 
