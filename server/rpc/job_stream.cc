@@ -94,7 +94,7 @@ void JobStream::SendResult(ResponseQueue::ResultFn make, std::function<void()> u
   Pump();
 }
 
-void JobStream::SendKeptResult(MakeKeptFn make, std::function<void()> undo) {
+void JobStream::SendResidentResult(MakeResidentFn make, std::function<void()> undo) {
   if (!context_.durable.enabled()) return SendResult(std::move(make), std::move(undo));
   std::lock_guard<std::mutex> lock(mutex_);
   if (finished_) return;

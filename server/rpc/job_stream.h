@@ -37,7 +37,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   // been closed with that error already; closed() tells.
   static std::shared_ptr<JobStream> Create(ServerContext& context, const grpc::CallbackServerContext& call);
 
-  using MakeKeptFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
+  using MakeResidentFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
 
   using CallReactor::caller;
   using CallReactor::trace_id;
@@ -67,7 +67,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   // `undo` is called when the message was made and the transport did not take it; may be empty.
   void SendResult(ResponseQueue::ResultFn make, std::function<void()> undo);
   // The same for a `make` that may wait for the disk: it runs by DurableObjects::Run, without the stream's mutex.
-  void SendKeptResult(MakeKeptFn make, std::function<void()> undo);
+  void SendResidentResult(MakeResidentFn make, std::function<void()> undo);
   // A bulk stream has grown. False once the stream is closed.
   bool Advanced();
   // OK: ends the stream when everything before has been written. An error ends it now. Calls after the first error, or
@@ -81,7 +81,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
  private:
   JobStream(ServerContext& context, const grpc::CallbackServerContext& call,
             std::optional<std::chrono::steady_clock::time_point> deadline);
-  // The message of a kept result.
+  // The message of a resident result.
   void Deliver(absl::StatusOr<grpc::ByteBuffer> message, const std::function<void()>& undo);
   // With the mutex held.
   void Pump();
@@ -94,7 +94,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   grpc::ByteBuffer writing_message_;
   bool writing_ = false;
   bool ending_ = false;
-  bool making_ = false;  // a kept result, elsewhere
+  bool making_ = false;  // a resident result, elsewhere
   bool delivered_ = false;
   std::function<void()> undo_;
   std::function<void()> on_cancel_;

@@ -89,10 +89,10 @@ grpc::ByteBuffer OperationMessage(const v1::Operation& operation) {
   return SerializeMessage(response);
 }
 
-v1::MultiplyResponse ResultOf(const StoredMatrix& kept) {
+v1::MultiplyResponse ResultOf(const StoredMatrix& resident) {
   v1::MultiplyResponse response;
-  *response.mutable_result()->mutable_sparse_matrix() = SparseMatrixToProto(kept);
-  *response.mutable_result()->mutable_report() = kept.report;
+  *response.mutable_result()->mutable_sparse_matrix() = SparseMatrixToProto(resident);
+  *response.mutable_result()->mutable_report() = resident.report;
   return response;
 }
 
@@ -114,11 +114,11 @@ class MultiplyCall final : public WorkCall {
   absl::StatusOr<WorkNeeds> Needs() override;
   absl::StatusOr<WorkJob> ClaimJob() override;
   absl::StatusOr<ObjectContent> Run(const ExecContext& ctx) override;
-  bool keeps_result() const override { return kept_ != nullptr; }
+  bool result_stays() const override { return resident_ != nullptr; }
   void Describe() override;
   absl::StatusOr<std::string> Store(ObjectOrigin origin) override;
   grpc::ByteBuffer Encode() const override;
-  void Erase() override { context().durable.Erase(context().matrices, kept_); }
+  void Erase() override { context().durable.Erase(context().matrices, resident_); }
   void Release() override;
   void RecordFailure(const absl::Status& status) override { record_.Failed(status); }
   void RecordRepetition() override { record_.Repeated(); }
@@ -136,9 +136,9 @@ class MultiplyCall final : public WorkCall {
   absl::Status PatternStep(const ExecContext& ctx);
   absl::Status ValuesStep(const ExecContext& ctx);
   absl::Status DownloadStep(const ExecContext& ctx);
-  absl::Status Keep(const ExecContext& ctx);
+  absl::Status MakeResident(const ExecContext& ctx);
   void BeginDownload(std::shared_ptr<PinnedBuffer> pinned);
-  absl::Status InsertKept(ObjectOrigin& origin);
+  absl::Status InsertResident(ObjectOrigin& origin);
 
   v1::MultiplyRequest request_;
   // The matrix of the first request with this id; null: this one is the first.
@@ -154,8 +154,8 @@ class MultiplyCall final : public WorkCall {
   DeviceBytes on_device_;
   std::shared_ptr<BulkBuffer> bulk_;
   v1::MultiplyReport report_;
-  // The product, once it is kept; null: it is sent.
-  std::shared_ptr<StoredMatrix> kept_;
+  // The product, once it is resident; null: it is sent.
+  std::shared_ptr<StoredMatrix> resident_;
   // On a server that keeps its objects: the content that makes the product again, and the grant of its memory before
   // it.
   Grant content_grant_;
@@ -197,7 +197,7 @@ absl::Status MultiplyCall::Repeat() {
   return absl::OkStatus();
 }
 
-// Products that are kept have no digest of their own without a state directory, but a name.
+// Products that stay have no digest of their own without a state directory, but a name.
 void MultiplyCall::AuditInputs() {
   CallAudit& audit = stream().audit();
   const ProductTask& task = task_;
@@ -245,7 +245,7 @@ std::string CostKind(const ProductTask& task) {
   return absl::StrCat("multiply/", static_cast<int>(task.options.precision), "/",
                       static_cast<int>(task.options.semiring), "/", static_cast<int>(task.options.path),
                       task.options.many_executions ? "/plan" : "", task.options.transpose_a ? "/transpose" : "",
-                      task.keep_id ? "/keep" : "/send");
+                      task.resident_id ? "/keep" : "/send");
 }
 
 // The steps claim what they need.
@@ -350,7 +350,7 @@ absl::Status MultiplyCall::EstimateStep(const ExecContext& ctx) {
   estimate_ = *estimate;
   estimate_.workspace_bytes += transposition_bytes;
   int64_t bytes = EstimatedBytes(estimate_);
-  if (task.keep_id) {
+  if (task.resident_id) {
     const ConstCsrView a = task.a->matrix.view();
     bytes = std::max(bytes, MatrixResidentBytes(task.options.transpose_a ? a.columns : a.rows, estimate_.max_entries,
                                                 ValueTypeOf(task.options.precision)));
@@ -382,19 +382,19 @@ absl::Status MultiplyCall::PatternStep(const ExecContext& ctx) {
 int64_t ValueBytes(const MultiplyPlan& plan) { return plan.pattern().entries * BytesPerValue(plan.value_type()); }
 
 // The product becomes a matrix that is accounted for what it takes.
-absl::Status MultiplyCall::Keep(const ExecContext& ctx) {
+absl::Status MultiplyCall::MakeResident(const ExecContext& ctx) {
   ProductMemory memory = std::exchange(memory_, ProductMemory());
   const ConstPatternView c = memory.plan.pattern();
-  auto kept = std::make_shared<StoredMatrix>();
-  kept->matrix = std::move(memory.plan).TakeResult(std::move(memory.values));
-  memory.reservation.ShrinkResident(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
-  kept->reservation = std::move(memory.reservation);
-  kept_ = std::move(kept);
+  auto resident = std::make_shared<StoredMatrix>();
+  resident->matrix = std::move(memory.plan).TakeResult(std::move(memory.values));
+  memory.reservation.ShrinkResident(MatrixResidentBytes(c.rows, c.entries, resident->matrix.view().type));
+  resident->reservation = std::move(memory.reservation);
+  resident_ = std::move(resident);
   if (context().durable.enabled()) {
     v1::UploadHeader header;
     *header.mutable_sparse_matrix()->mutable_shape() = shape_;
     INTRAWARP_ASSIGN_OR_RETURN(
-        content_, CopyContent(ctx, std::move(header), WireBytes(kept_->matrix.view()), std::move(content_grant_)));
+        content_, CopyContent(ctx, std::move(header), WireBytes(resident_->matrix.view()), std::move(content_grant_)));
   }
   step_ = Step::kDone;
   return absl::OkStatus();
@@ -418,7 +418,7 @@ absl::Status MultiplyCall::ValuesStep(const ExecContext& ctx) {
   // Before the work, so that it is not done in vain.
   std::shared_ptr<PinnedBuffer> pinned;
   const int64_t wire_bytes = TotalBytes(WireBytes({c, memory.plan.value_type(), nullptr}));
-  if (task.keep_id) {
+  if (task.resident_id) {
     const int64_t bytes = ContentClaim(context(), wire_bytes);
     Claim claim{{.uploading_bytes = bytes}};
     claim.owner = caller().name;
@@ -442,7 +442,7 @@ absl::Status MultiplyCall::ValuesStep(const ExecContext& ctx) {
                                              MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
   task.a = task.b = task.mask = task.addend = nullptr;
   SendProgress(v1::MultiplyProgress::STEP_MULTIPLIED);
-  if (task.keep_id) return Keep(ctx);
+  if (task.resident_id) return MakeResident(ctx);
   BeginDownload(std::move(pinned));
   return absl::OkStatus();
 }
@@ -512,33 +512,33 @@ void MultiplyCall::Describe() {
 }
 
 // Under the id that it has.
-absl::Status MultiplyCall::InsertKept(ObjectOrigin& origin) {
+absl::Status MultiplyCall::InsertResident(ObjectOrigin& origin) {
   v1::MultiplyResult result;
-  *result.mutable_sparse_matrix() = SparseMatrixToProto(*kept_);
-  *result.mutable_report() = kept_->report;
+  *result.mutable_sparse_matrix() = SparseMatrixToProto(*resident_);
+  *result.mutable_report() = resident_->report;
   origin.description = result.SerializeAsString();
-  return context().durable.Insert(context().matrices, kept_, origin);
+  return context().durable.Insert(context().matrices, resident_, origin);
 }
 
 absl::StatusOr<std::string> MultiplyCall::Store(ObjectOrigin origin) {
-  kept_->owner = caller().name;
-  kept_->create_time = context().seams.system_now();
-  kept_->expiry = ExpiryAfter(context().seams, task_.ttl);
-  kept_->report = report_;
-  kept_->request = request();
-  kept_->id = *task_.keep_id;
-  kept_->id_was_chosen = kept_->id.empty();
+  resident_->owner = caller().name;
+  resident_->create_time = context().seams.system_now();
+  resident_->expiry = ExpiryAfter(context().seams, task_.ttl);
+  resident_->report = report_;
+  resident_->request = request();
+  resident_->id = *task_.resident_id;
+  resident_->id_was_chosen = resident_->id.empty();
   absl::Status inserted;
   do {
-    if (kept_->id_was_chosen) kept_->id = RandomId(context().seams);
-    inserted = InsertKept(origin);
-  } while (kept_->id_was_chosen && absl::IsAlreadyExists(inserted));
+    if (resident_->id_was_chosen) resident_->id = RandomId(context().seams);
+    inserted = InsertResident(origin);
+  } while (resident_->id_was_chosen && absl::IsAlreadyExists(inserted));
   INTRAWARP_RETURN_IF_ERROR(inserted);
-  return SparseMatrixName(kept_->id);
+  return SparseMatrixName(resident_->id);
 }
 
 grpc::ByteBuffer MultiplyCall::Encode() const {
-  if (kept_ != nullptr) return SerializeMessage(ResultOf(*kept_));
+  if (resident_ != nullptr) return SerializeMessage(ResultOf(*resident_));
   v1::MultiplyResponse response;
   *response.mutable_result()->mutable_report() = report_;
   return SerializeMessage(response);
@@ -547,7 +547,7 @@ grpc::ByteBuffer MultiplyCall::Encode() const {
 void MultiplyCall::Release() {
   task_ = ProductTask();
   memory_ = ProductMemory();
-  kept_ = nullptr;
+  resident_ = nullptr;
   content_grant_ = Grant();
   content_ = ObjectContent();
   if (bulk_ != nullptr) bulk_->Abandon();

@@ -5,7 +5,7 @@
 // Memory is claimed in two steps, each whole or not at all, because sizes are known only on the way: device memory for
 // everything after the estimate, which bounds it; pinned memory for a product that is sent after its pattern, which
 // gives the size to the byte (the estimate's bound is often far above it, and would keep others out). A product that is
-// refused then (PINNED_MEMORY) has made a pattern in vain, but no values. A product that is kept needs no pinned
+// refused then (PINNED_MEMORY) has made a pattern in vain, but no values. A product that stays needs no pinned
 // memory.
 #ifndef INTRAWARP_SERVER_SERVICE_MULTIPLY_CALL_H_
 #define INTRAWARP_SERVER_SERVICE_MULTIPLY_CALL_H_

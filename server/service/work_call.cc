@@ -194,13 +194,13 @@ void WorkCall::RunJob(const absl::StatusOr<const ExecContext*>& ctx) {
   if (!ctx.ok()) return Fail(absl::IsCancelled(ctx.status()) ? stream_->control().CancelStatus() : ctx.status());
   absl::StatusOr<ObjectContent> content = Run(**ctx);
   if (!content.ok()) return Fail(content.status());
-  if (!keeps_result() || !context_.durable.enabled()) return SendResult();
+  if (!result_stays() || !context_.durable.enabled()) return SendResult();
   content_ = *std::move(content);
-  context_.durable.Run([self = shared_from_this()] { self->KeepResult(); });
+  context_.durable.Run([self = shared_from_this()] { self->WriteContent(); });
 }
 
 // The result is written while what it sends beside its last message is sent, and before that message.
-void WorkCall::KeepResult() {
+void WorkCall::WriteContent() {
   absl::StatusOr<ObjectOrigin> origin = KeepContent(context_.durable, std::exchange(content_, {}));
   if (!origin.ok()) return Fail(origin.status());
   origin_ = *std::move(origin);
@@ -210,13 +210,13 @@ void WorkCall::KeepResult() {
 void WorkCall::SendResult() {
   if (is_detached_) return FinishOperation();
   const auto make = [self = shared_from_this()](std::chrono::nanoseconds sending) { return self->MakeResult(sending); };
-  if (!keeps_result()) return stream_->SendResult(make, nullptr);
+  if (!result_stays()) return stream_->SendResult(make, nullptr);
   std::function<void()> undo;
   // A result that nobody learned of is deleted again, unless its request can be repeated.
   if (key_.id.empty()) {
     undo = [self = shared_from_this()] { self->context_.durable.Run([self] { self->Erase(); }); };
   }
-  stream_->SendKeptResult(make, std::move(undo));
+  stream_->SendResidentResult(make, std::move(undo));
 }
 
 // Stores the result and makes the last message of the stream.
@@ -224,7 +224,7 @@ absl::StatusOr<grpc::ByteBuffer> WorkCall::MakeResult(std::chrono::nanoseconds s
   latency_.Add(Phase::kSend, sending);
   latency_.set_total(Clock::now() - begin_);
   Describe();
-  const absl::Status stored = keeps_result() ? StoreAndAudit() : absl::OkStatus();
+  const absl::Status stored = result_stays() ? StoreAndAudit() : absl::OkStatus();
   if (!stored.ok()) {
     RecordFailure(stored);
     LogEnd(stored);

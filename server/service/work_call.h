@@ -141,18 +141,18 @@ class WorkCall : public std::enable_shared_from_this<WorkCall> {
   virtual absl::StatusOr<WorkNeeds> Needs() = 0;
   // The inputs are on the device: claims what the job will hold.
   virtual absl::StatusOr<WorkJob> ClaimJob() = 0;
-  // The work. Returns what makes the result again: nothing on a server that keeps no objects, or when the result is not
-  // kept.
+  // The work. Returns what makes the result again: nothing on a server that keeps no objects, or when the result does
+  // not stay.
   virtual absl::StatusOr<ObjectContent> Run(const ExecContext& ctx) = 0;
   // Whether the result becomes an object. After Run.
-  virtual bool keeps_result() const { return true; }
+  virtual bool result_stays() const { return true; }
   // Everything has been sent, and the latency is whole: makes and audits the report.
   virtual void Describe() = 0;
-  // Inserts the result into its store, and returns its name. May wait for the disk. Only when keeps_result().
+  // Inserts the result into its store, and returns its name. May wait for the disk. Only when result_stays().
   virtual absl::StatusOr<std::string> Store(ObjectOrigin origin) = 0;
   // The last message of the stream.
   virtual grpc::ByteBuffer Encode() const = 0;
-  // Nobody learned of the stored result: removes it. Waits for the disk. Only when keeps_result().
+  // Nobody learned of the stored result: removes it. Waits for the disk. Only when result_stays().
   virtual void Erase() = 0;
   // The call has failed: lets go of memory and grants.
   virtual void Release() = 0;
@@ -173,7 +173,7 @@ class WorkCall : public std::enable_shared_from_this<WorkCall> {
   absl::Status Submit();
   absl::Status SubmitDetached(Job job);
   void RunJob(const absl::StatusOr<const ExecContext*>& ctx);
-  void KeepResult();
+  void WriteContent();
   void SendResult();
   absl::StatusOr<grpc::ByteBuffer> MakeResult(std::chrono::nanoseconds sending);
   absl::Status StoreAndAudit();

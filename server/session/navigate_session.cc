@@ -17,7 +17,7 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr size_t kKeptTransforms = 16;
+constexpr size_t kRecentTransforms = 16;
 constexpr double kUnknownLoad = 0.1;
 
 v1::SessionState ToProto(NavigateSession::State state) {
@@ -97,7 +97,7 @@ NavigateSession::NavigateSession(DeviceContext& context, std::string id, Session
       keeper_(setup_.is_kept ? std::make_shared<SessionKeeper>(context, id_, setup_) : nullptr),
       create_time_(context.seams.system_now()),
       last_activity_(context.seams.steady_now()) {
-  kept_.emplace(context.transforms, kKeptTransforms);
+  recent_.emplace(context.transforms, kRecentTransforms);
 }
 
 NavigateSession::State NavigateSession::state() const {
@@ -270,7 +270,7 @@ void NavigateSession::Free() {
     grant = std::move(grant_);
     if (room_ != nullptr) room_->Close();
     room_.reset();
-    kept_.reset();
+    recent_.reset();
   }
   context_.sessions.Erase(*this);
 }
@@ -320,14 +320,14 @@ std::vector<AnsweredFrame> NavigateSession::AnsweredSince(int64_t sequence) cons
 
 absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!kept_) return absl::CancelledError("the session was closed");
-  kept_->MakeRoom(bytes, context_.ledger, context_.index);
+  if (!recent_) return absl::CancelledError("the session was closed");
+  recent_->MakeRoom(bytes, context_.ledger, context_.index);
   const Amounts amounts{.resident_bytes = bytes, .transforms = 1};
   absl::StatusOr<Grant> grant =
       context_.ledger.Admit({amounts, JobClass::kFrame, context_.index, owner()}, Share::kSession);
   if (grant.ok()) return std::make_shared<Grant>(*std::move(grant));
   if (room_ == nullptr) return grant.status();
-  kept_->MakeRoom(bytes, *room_);
+  recent_->MakeRoom(bytes, *room_);
   if (std::optional<Grant> own = room_->Lend(amounts)) return std::make_shared<Grant>(*std::move(own));
   context_.metrics.admission.CountRejection(ReasonOf(grant.status()));
   return grant.status();
@@ -357,12 +357,12 @@ void NavigateSession::SetStart(int64_t carrier, const NavigateFrame& frame) {
 
 absl::StatusOr<std::string> NavigateSession::Keep(const RegistrationOutcome& outcome, const v1::Report& report) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!kept_) return absl::CancelledError("the session was closed");
+  if (!recent_) return absl::CancelledError("the session was closed");
   INTRAWARP_ASSIGN_OR_RETURN(
       std::shared_ptr<const StoredTransform> stored,
       StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt, owner()}, outcome, report));
   const std::string name = TransformName(stored->id);
-  kept_->Keep(std::move(stored));
+  recent_->Add(std::move(stored));
   return name;
 }
 

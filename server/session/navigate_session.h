@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NavigateSession: the state of a navigation, which outlives the stream that carries it: the setup, the memory that its
-// frames use, the last good transform (the start of the next frame), the kept results, the statistics.
+// frames use, the last good transform (the start of the next frame), the recent results, the statistics.
 //
 // Life: OPENING (Reserve, then a warm-up) -> ACTIVE (a stream carries it) -> DETACHED (the stream broke) -> ACTIVE
 // again by another stream, or CLOSED. From every state it can go to CLOSED, which frees what it holds and takes it out
@@ -31,7 +31,7 @@
 #include "server/context/server_context.h"
 #include "server/ledger/grant_pool.h"
 #include "server/placement/replication.h"
-#include "server/registration/kept_results.h"
+#include "server/registration/recent_results.h"
 #include "server/session/frame_buffers.h"
 #include "server/session/frame_history.h"
 #include "server/session/frame_tap.h"
@@ -132,7 +132,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   // How the last frames ended, as FrameHistory::Since.
   std::vector<AnsweredFrame> AnsweredSince(int64_t sequence) const;
 
-  // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the
+  // Room for a result: from the share of sessions, where the oldest recent results give way, or else from what the
   // session has taken.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);
 
@@ -186,9 +186,9 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   Time detached_at_;
   std::optional<int64_t> last_frame_number_;
   std::shared_ptr<const GoodResult> start_;
-  std::optional<KeptResults> kept_;  // until closed
-  Grant grant_;                      // a place, and workspace for a frame
-  std::shared_ptr<GrantPool> room_;  // for results; null before Reserve and when closed
+  std::optional<RecentResults> recent_;  // until closed
+  Grant grant_;                          // a place, and workspace for a frame
+  std::shared_ptr<GrantPool> room_;      // for results; null before Reserve and when closed
   SessionStatistics statistics_;
   FrameHistory history_;
   std::shared_ptr<FrameTap> tap_;

@@ -33,7 +33,7 @@ constexpr int kBacklog = 1024;
 constexpr int kAcceptsAtOnce = 64;
 // How long a full table of descriptors keeps the listener from being polled.
 constexpr std::chrono::milliseconds kNoDescriptorPause{50};
-constexpr size_t kMostKept = 64;
+constexpr size_t kMostLingering = 64;
 
 absl::Status BadFlag(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("--shared_memory: ", why));
@@ -161,23 +161,23 @@ std::shared_ptr<SharedSegment> SharedMemory::Take(const std::string& token) {
 
 void SharedMemory::KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now) {
   if (segment->use().field_slots_in_use == 0) return;
-  Kept oldest;  // freed after the lock
+  Lingering oldest;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  if (kept_.size() >= kMostKept) {
-    oldest = std::move(kept_.front());
-    kept_.erase(kept_.begin());
+  if (lingering_.size() >= kMostLingering) {
+    oldest = std::move(lingering_.front());
+    lingering_.erase(lingering_.begin());
   }
-  kept_.push_back({std::move(segment), now + options_.reading_time});
+  lingering_.push_back({std::move(segment), now + options_.reading_time});
 }
 
 void SharedMemory::Expire(Time now) {
-  std::vector<Kept> over;  // freed after the lock
+  std::vector<Lingering> over;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto first = std::stable_partition(kept_.begin(), kept_.end(), [now](const Kept& kept) {
-    return now < kept.until && kept.segment->use().field_slots_in_use > 0;
+  const auto first = std::stable_partition(lingering_.begin(), lingering_.end(), [now](const Lingering& segment) {
+    return now < segment.until && segment.segment->use().field_slots_in_use > 0;
   });
-  over.assign(std::make_move_iterator(first), std::make_move_iterator(kept_.end()));
-  kept_.erase(first, kept_.end());
+  over.assign(std::make_move_iterator(first), std::make_move_iterator(lingering_.end()));
+  lingering_.erase(first, lingering_.end());
 }
 
 std::vector<std::shared_ptr<SharedSegment>> SharedMemory::Segments() const {

@@ -8,7 +8,7 @@
 // users are named.
 //
 // Bounds: 16 connections, each for a second; what comes beyond waits in the listener's backlog. A thread of its own
-// serves them, and waits for no client. 64 segments whose stream has ended well are kept for fields that are not read
+// serves them, and waits for no client. 64 segments whose stream has ended well linger for fields that are not read
 // yet; with more, the oldest goes.
 //
 // Thread safety: safe for concurrent use.
@@ -72,7 +72,7 @@ class SharedMemory {
   // Keeps the segment of a stream that ends well until the client has let go of its fields, for the reading time at
   // most.
   void KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now);
-  // Lets go of kept segments whose fields are read, or whose time is over.
+  // Lets go of lingering segments whose fields are read, or whose time is over.
   void Expire(Time now);
 
   // All segments together.
@@ -102,7 +102,7 @@ class SharedMemory {
   std::shared_ptr<SharedSegment> Take(const std::string& token);
   std::vector<std::shared_ptr<SharedSegment>> Segments() const;
 
-  struct Kept {
+  struct Lingering {
     std::shared_ptr<SharedSegment> segment;
     Time until;
   };
@@ -114,7 +114,7 @@ class SharedMemory {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
   mutable std::list<std::weak_ptr<SharedSegment>> segments_;
-  std::vector<Kept> kept_;  // in the order of their ends
+  std::vector<Lingering> lingering_;  // in the order of their ends
 
   // The thread's alone: who has not asked yet, by user.
   FairPlaces places_;

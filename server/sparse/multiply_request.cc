@@ -101,7 +101,7 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
 absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, const Identity& caller,
                          ProductTask& task) {
   INTRAWARP_RETURN_IF_ERROR(CheckCount(matrices));
-  task.keep_id = keep.id();
+  task.resident_id = keep.id();
   if (keep.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(task.ttl, DurationFromProto(keep.ttl(), "keep.ttl", kMaxTtl));
   }

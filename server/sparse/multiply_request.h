@@ -27,7 +27,7 @@ struct ProductTask {
   // `options` as the report has them: resolved.
   v1::MultiplyOptions resolved;
   // The product becomes resident; the id may be empty.
-  std::optional<std::string> keep_id;
+  std::optional<std::string> resident_id;
   std::optional<std::chrono::nanoseconds> ttl;
 };
 

@@ -90,7 +90,7 @@ class FakeCall final : public WorkCall {
     if (!script_.ran.ok()) return script_.ran;
     return ObjectContent();
   }
-  bool keeps_result() const override { return script_.keeps; }
+  bool result_stays() const override { return script_.keeps; }
   void Describe() override { script_.Add("describe"); }
   absl::StatusOr<std::string> Store(ObjectOrigin) override {
     AddWithRequests("store");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The segment itself: its layout, its copies, its check by the client, those that are kept for the next session.
+// The segment itself: its layout, its copies, its check by the client, those that linger for the next session.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,28 +17,28 @@ namespace intrawarp::server {
 namespace {
 
 // Streams that end well, one after the other, whose clients read nothing: 64 segments stay, and an earlier one goes.
-TEST(SharedSegmentTest, KeptOnesAreBounded) {
-  constexpr size_t kMostKept = 64;
+TEST(SharedSegmentTest, LingeringOnesAreBounded) {
+  constexpr size_t kMostLingering = 64;
   const client::TemporaryFolder folder;
   Registry registry;
   const auto memory = SharedMemory::Start({folder / "socket", {}}, registry);
   ASSERT_OK(memory.status());
   const SharedMemory::Time now{};
   const wire::SegmentLayout layout = *wire::RoundLayout({0, 1, 0, 100});
-  std::vector<std::weak_ptr<SharedSegment>> kept;
-  for (size_t i = 0; i < kMostKept + 3; ++i) {
+  std::vector<std::weak_ptr<SharedSegment>> lingering;
+  for (size_t i = 0; i < kMostLingering + 3; ++i) {
     auto segment =
         SharedSegment::Create(layout, std::string(wire::kSharedNonceBytes, 'n'), Grant(), (*memory)->metrics());
     ASSERT_OK(segment.status());
     const auto field = (*segment)->TakeField(100);
     ASSERT_NE(field, nullptr);
     (*segment)->Publish(*field, 100);
-    kept.push_back(*segment);
+    lingering.push_back(*segment);
     (*memory)->KeepWhileRead(*std::move(segment), now);
   }
-  for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i].expired(), i < 3) << i;
+  for (size_t i = 0; i < lingering.size(); ++i) EXPECT_EQ(lingering[i].expired(), i < 3) << i;
   (*memory)->Expire(now + SharedMemoryOptions().reading_time);
-  for (const auto& each : kept) EXPECT_TRUE(each.expired());
+  for (const auto& each : lingering) EXPECT_TRUE(each.expired());
 }
 
 TEST(SharedSegmentTest, Layouts) {

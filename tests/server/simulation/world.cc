@@ -19,7 +19,7 @@ namespace intrawarp::server {
 
 namespace {
 
-constexpr int64_t kKeptResults = 16;  // of a session
+constexpr int64_t kRecentResults = 16;  // of a session
 
 }  // namespace
 
@@ -105,7 +105,7 @@ void World::CheckLedger() {
   rules.Check(leased + use.in_use - use.session_in_use <= use.in_use, "what is leased has been claimed");
   rules.Check(has_large_frames || use.session_in_use <= pinned_of_sessions,
               "frames make do with the memory that their session took");
-  rules.Check(transforms.size() <= kKeptResults * sessions.size(), "kept results are bounded");
+  rules.Check(transforms.size() <= kRecentResults * sessions.size(), "recent results are bounded");
 }
 
 void World::CheckNothingIsHeld() {

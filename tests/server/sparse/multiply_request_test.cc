@@ -58,7 +58,7 @@ TEST_F(MultiplyRequestTest, WhatIsNotSetIsResolved) {
   EXPECT_FALSE(task->options.mask || task->options.addend);
   EXPECT_EQ(task->options.precision, MultiplyPrecision::kFp32);
   EXPECT_EQ(task->options.semiring, Semiring::kPlusTimes);
-  EXPECT_FALSE(task->keep_id || task->ttl);
+  EXPECT_FALSE(task->resident_id || task->ttl);
   const v1::MultiplyOptions& resolved = task->resolved;
   EXPECT_EQ(resolved.precision(), v1::PRECISION_FP32);
   EXPECT_EQ(resolved.semiring(), v1::SEMIRING_PLUS_TIMES);
@@ -179,12 +179,12 @@ TEST_F(MultiplyRequestTest, AMatrixThatIsNotThereIsNamedByItsField) {
 
 TEST_F(MultiplyRequestTest, AProductIsKeptUnderAnIdThatIsFree) {
   request_.mutable_keep();
-  EXPECT_EQ(Resolve()->keep_id, "");
+  EXPECT_EQ(Resolve()->resident_id, "");
   request_.mutable_keep()->set_id("c");
   request_.mutable_keep()->mutable_ttl()->set_seconds(60);
   const absl::StatusOr<ProductTask> task = Resolve();
   ASSERT_TRUE(task.ok()) << task.status();
-  EXPECT_EQ(task->keep_id, "c");
+  EXPECT_EQ(task->resident_id, "c");
   EXPECT_EQ(task->ttl, std::chrono::seconds(60));
   request_.mutable_keep()->set_id("m");
   EXPECT_EQ(Resolve().status(), AlreadyExists("sparseMatrices/m"));

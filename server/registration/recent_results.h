@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KeptResults: the last transforms of a Navigate stream, which stay in the store while the stream lives.
-#ifndef INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_
-#define INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_
+// RecentResults: the last transforms of a Navigate stream, which stay in the store while the stream lives.
+#ifndef INTRAWARP_SERVER_REGISTRATION_RECENT_RESULTS_H_
+#define INTRAWARP_SERVER_REGISTRATION_RECENT_RESULTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace intrawarp::server {
 
-// Erases what it keeps from the store when it goes. Thread-compatible.
-class KeptResults {
+// Erases its results from the store when it goes. Thread-compatible.
+class RecentResults {
  public:
   // At most `count` results; `store` must outlive this.
-  KeptResults(TransformStore& store, size_t count) : store_(store), count_(count) {}
-  KeptResults(const KeptResults&) = delete;
-  KeptResults& operator=(const KeptResults&) = delete;
-  ~KeptResults();
+  RecentResults(TransformStore& store, size_t count) : store_(store), count_(count) {}
+  RecentResults(const RecentResults&) = delete;
+  RecentResults& operator=(const RecentResults&) = delete;
+  ~RecentResults();
 
   // Takes a stored transform; the oldest makes place for it.
-  void Keep(std::shared_ptr<const StoredTransform> result);
+  void Add(std::shared_ptr<const StoredTransform> result);
 
   // Drops the oldest results until a session can claim `needed` resident bytes on the device on which all of them lie;
   // what the ledger can reclaim goes before. Drops nothing when that would not suffice, and no result whose memory
@@ -44,4 +44,4 @@ class KeptResults {
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_
+#endif  // INTRAWARP_SERVER_REGISTRATION_RECENT_RESULTS_H_

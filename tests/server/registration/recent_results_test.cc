@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/registration/kept_results.h"
+#include "server/registration/recent_results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class KeptResultsTest : public testing::Test {
+class RecentResultsTest : public testing::Test {
  protected:
   // Stores a result of so many bytes and keeps it.
   std::shared_ptr<Grant> Keep(const std::string& id, int64_t bytes) {
@@ -23,7 +23,7 @@ class KeptResultsTest : public testing::Test {
     const auto stored = std::make_shared<const StoredTransform>(
         StoredTransform{id, {}, std::nullopt, reservation, Transform(AffineMap::Identity())});
     EXPECT_TRUE(store_.Insert(stored).ok());
-    kept_.Keep(stored);
+    recent_.Add(stored);
     return reservation;
   }
   std::vector<std::string> Ids() const {
@@ -40,57 +40,57 @@ class KeptResultsTest : public testing::Test {
 
   Ledger ledger_{Capacity()};
   TransformStore store_;
-  KeptResults kept_{store_, 3};
+  RecentResults recent_{store_, 3};
 };
 
-TEST_F(KeptResultsTest, KeepsTheLastOnesAndDropsAllInTheEnd) {
+TEST_F(RecentResultsTest, KeepsTheLastOnesAndDropsAllInTheEnd) {
   {
-    KeptResults kept(store_, 2);
+    RecentResults recent(store_, 2);
     for (const char* id : {"a", "b", "c"}) {
       const auto stored = std::make_shared<const StoredTransform>(
           StoredTransform{id, {}, std::nullopt, nullptr, Transform(AffineMap::Identity())});
       ASSERT_TRUE(store_.Insert(stored).ok());
-      kept.Keep(stored);
+      recent.Add(stored);
     }
     EXPECT_THAT(Ids(), ElementsAre("b", "c"));
   }
   EXPECT_THAT(Ids(), IsEmpty());
 }
 
-TEST_F(KeptResultsTest, TheOldestMakeRoomAndNoMoreThanAreNeeded) {
+TEST_F(RecentResultsTest, TheOldestMakeRoomAndNoMoreThanAreNeeded) {
   for (const char* id : {"a", "b", "c"}) Keep(id, 30);
-  kept_.MakeRoom(10, ledger_);
+  recent_.MakeRoom(10, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a", "b", "c"));
-  kept_.MakeRoom(50, ledger_);
+  recent_.MakeRoom(50, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("c"));
   EXPECT_EQ(ledger_.in_use(Resource::kResident), 30);
 }
 
-TEST_F(KeptResultsTest, NothingIsDroppedInVain) {
+TEST_F(RecentResultsTest, NothingIsDroppedInVain) {
   const Grant others = *ledger_.Admit({{.resident_bytes = 40}});
   for (const char* id : {"a", "b"}) Keep(id, 30);
-  kept_.MakeRoom(61, ledger_);
+  recent_.MakeRoom(61, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a", "b"));
 }
 
-TEST_F(KeptResultsTest, AResultWhoseMemoryOthersHoldStays) {
+TEST_F(RecentResultsTest, AResultWhoseMemoryOthersHoldStays) {
   const auto held = Keep("a", 30);
   Keep("b", 30);
-  kept_.MakeRoom(60, ledger_);
+  recent_.MakeRoom(60, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a"));
-  kept_.MakeRoom(90, ledger_);
+  recent_.MakeRoom(90, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a"));
 }
 
-TEST_F(KeptResultsTest, RoomInAPoolComesFromItsOwnPartsAlone) {
+TEST_F(RecentResultsTest, RoomInAPoolComesFromItsOwnPartsAlone) {
   const auto pool = GrantPool::Create(*ledger_.Admit({{.resident_bytes = 50}}));
   Keep("a", 30);
   Store("b", std::make_shared<Grant>(*pool->Lend({.resident_bytes = 30})));
-  kept_.MakeRoom(51, *pool);
+  recent_.MakeRoom(51, *pool);
   EXPECT_THAT(Ids(), ElementsAre("a", "b"));
-  kept_.MakeRoom(50, ledger_);
+  recent_.MakeRoom(50, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("b"));
-  kept_.MakeRoom(50, *pool);
+  recent_.MakeRoom(50, *pool);
   EXPECT_THAT(Ids(), IsEmpty());
   EXPECT_EQ(pool->resident_bytes(), 50);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/registration/kept_results.h"
+#include "server/registration/recent_results.h"
 
 #include <utility>
 #include <vector>
@@ -17,28 +17,28 @@ int64_t FreedBytes(const std::shared_ptr<const StoredTransform>& result, absl::F
 
 }  // namespace
 
-KeptResults::~KeptResults() {
+RecentResults::~RecentResults() {
   for (const auto& result : results_) store_.Erase(result);
 }
 
-void KeptResults::Keep(std::shared_ptr<const StoredTransform> result) {
+void RecentResults::Add(std::shared_ptr<const StoredTransform> result) {
   results_.push_back(std::move(result));
   if (results_.size() <= count_) return;
   store_.Erase(results_.front());
   results_.pop_front();
 }
 
-void KeptResults::MakeRoom(int64_t needed, const Ledger& ledger, int device) {
+void RecentResults::MakeRoom(int64_t needed, const Ledger& ledger, int device) {
   ledger.Reclaim(needed, Share::kSession, device);
   MakeRoom(needed, ledger.available(Resource::kResident, Share::kSession, device),
            [](const Grant& grant) { return !grant.is_lent(); });
 }
 
-void KeptResults::MakeRoom(int64_t needed, const GrantPool& pool) {
+void RecentResults::MakeRoom(int64_t needed, const GrantPool& pool) {
   MakeRoom(needed, pool.resident_bytes(), [&pool](const Grant& grant) { return pool.Lent(grant); });
 }
 
-void KeptResults::MakeRoom(int64_t needed, int64_t room, absl::FunctionRef<bool(const Grant&)> counts) {
+void RecentResults::MakeRoom(int64_t needed, int64_t room, absl::FunctionRef<bool(const Grant&)> counts) {
   std::vector<std::shared_ptr<const StoredTransform>> dropped;
   std::deque<std::shared_ptr<const StoredTransform>> left;
   for (const auto& result : results_) {
