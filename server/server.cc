@@ -21,11 +21,11 @@
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
-#include "server/operation/kept_operations.h"
+#include "server/operation/durable_operations.h"
 #include "server/placement/replication.h"
 #include "server/restore/restore.h"
 #include "server/rpc/caller.h"
-#include "server/session/kept_sessions.h"
+#include "server/session/durable_sessions.h"
 #include "server/store/residency.h"
 
 namespace intrawarp::server {
@@ -297,7 +297,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   INTRAWARP_RETURN_IF_ERROR(server->access_.Load());
   INTRAWARP_RETURN_IF_ERROR(server->OpenAudit());
   INTRAWARP_RETURN_IF_ERROR(server->StartDevices());
-  INTRAWARP_RETURN_IF_ERROR(server->RestoreKept());
+  INTRAWARP_RETURN_IF_ERROR(server->RestoreDurable());
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
   return server;
 }
@@ -367,10 +367,10 @@ void Server::Reclaim(int device, int64_t bytes) {
   if (missing > 0) EvictVolumes(*context_, device, missing);
 }
 
-absl::Status Server::RestoreKept() {
+absl::Status Server::RestoreDurable() {
   if (options_.state_dir.empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams));
-  durable_.set_reload(MakeKeptVolume);
+  durable_.set_reload(MakeDurableVolume);
   LogFindings(durable_.state().findings());
   INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
   INTRAWARP_RETURN_IF_ERROR(RestoreOperations(*context_));
@@ -523,7 +523,7 @@ void Server::SetAdmissionMetrics() const {
   std::vector<int64_t> evictable;
   for (int i = 0; i < devices_.size(); ++i) evictable.push_back(EvictableBytes(volumes_, i));
   metrics_.admission.Set(ledger_, evictable);
-  metrics_.admission.SetPinnedKept(static_cast<int64_t>(pinned_.kept_bytes()));
+  metrics_.admission.SetPinnedPooled(static_cast<int64_t>(pinned_.pooled_bytes()));
   metrics_.admission.SetTable("calls", monitor_.calls(), limits_.max_calls);
   const int64_t strangers = gate_.strangers();
   metrics_.admission.SetTable("connections", gate_.connections() - strangers, limits_.max_connections);

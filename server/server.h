@@ -89,7 +89,7 @@ class Server {
   absl::Status OpenAudit();
   absl::Status StartDevices();
   void Reclaim(int device, int64_t bytes);
-  absl::Status RestoreKept();
+  absl::Status RestoreDurable();
   absl::Status Serve();
   absl::Status ServeSharedMemory();
   absl::Status ServeGrpc();

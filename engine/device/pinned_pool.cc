@@ -15,15 +15,15 @@ size_t PinnedPool::RoundedBytes(size_t bytes) {
   return (std::max<size_t>(bytes, 1) + step - 1) / step * step;
 }
 
-PinnedBuffer PinnedPool::TakeKept(size_t size) {
+PinnedBuffer PinnedPool::TakePooled(size_t size) {
   std::vector<PinnedBuffer> dropped;  // freed after the lock: freeing pinned memory is slow
   std::lock_guard<std::mutex> lock(mutex_);
   leased_bytes_ += size;
   PinnedBuffer buffer;
-  if (const auto it = kept_.find(size); it != kept_.end()) {
+  if (const auto it = pooled_.find(size); it != pooled_.end()) {
     buffer = std::move(it->second);
-    kept_.erase(it);
-    kept_bytes_ -= size;
+    pooled_.erase(it);
+    pooled_bytes_ -= size;
   }
   dropped = TakeExcess();
   return buffer;
@@ -31,19 +31,19 @@ PinnedBuffer PinnedPool::TakeKept(size_t size) {
 
 std::vector<PinnedBuffer> PinnedPool::TakeExcess() {
   std::vector<PinnedBuffer> excess;
-  while (leased_bytes_ + kept_bytes_ > capacity_bytes_ && !kept_.empty()) {
+  while (leased_bytes_ + pooled_bytes_ > capacity_bytes_ && !pooled_.empty()) {
     // The largest goes first: that takes the fewest, and leaves the small ones that frames lease again and again.
-    const auto largest = std::prev(kept_.end());
-    kept_bytes_ -= largest->first;
+    const auto largest = std::prev(pooled_.end());
+    pooled_bytes_ -= largest->first;
     excess.push_back(std::move(largest->second));
-    kept_.erase(largest);
+    pooled_.erase(largest);
   }
   return excess;
 }
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
   const size_t size = RoundedBytes(bytes);
-  PinnedBuffer buffer = TakeKept(size);
+  PinnedBuffer buffer = TakePooled(size);
   if (buffer.empty()) {
     absl::StatusOr<PinnedBuffer> made = Make(size);
     if (!made.ok()) {
@@ -69,8 +69,8 @@ void PinnedPool::GiveBack(PinnedBuffer buffer) {
   std::vector<PinnedBuffer> dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   leased_bytes_ -= buffer.bytes();
-  kept_bytes_ += buffer.bytes();
-  kept_.emplace(buffer.bytes(), std::move(buffer));
+  pooled_bytes_ += buffer.bytes();
+  pooled_.emplace(buffer.bytes(), std::move(buffer));
   dropped = TakeExcess();
 }
 
@@ -79,9 +79,9 @@ size_t PinnedPool::leased_bytes() const {
   return leased_bytes_;
 }
 
-size_t PinnedPool::kept_bytes() const {
+size_t PinnedPool::pooled_bytes() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return kept_bytes_;
+  return pooled_bytes_;
 }
 
 }  // namespace intrawarp

@@ -20,8 +20,8 @@ namespace intrawarp {
 
 class PinnedPool {
  public:
-  // Buffers are kept as long as what is leased and kept makes at most `capacity_bytes`; `device` must outlive the pool
-  // and every lease.
+  // Buffers are pooled as long as what is leased and pooled makes at most `capacity_bytes`; `device` must outlive the
+  // pool and every lease.
   PinnedPool(Device& device, size_t capacity_bytes) : PinnedPool(std::vector<Device*>{&device}, capacity_bytes) {}
   // The same for several devices of one kind, all of which can use each buffer. The first healthy one makes it.
   PinnedPool(std::vector<Device*> devices, size_t capacity_bytes)
@@ -35,22 +35,22 @@ class PinnedPool {
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> Lease(size_t bytes);
 
   size_t leased_bytes() const;
-  size_t kept_bytes() const;
+  size_t pooled_bytes() const;
 
  private:
-  // A kept buffer of the size; otherwise an empty one, with room for a new one beside what stays kept.
-  PinnedBuffer TakeKept(size_t size);
+  // A pooled buffer of the size; otherwise an empty one, with room for a new one beside what stays pooled.
+  PinnedBuffer TakePooled(size_t size);
   absl::StatusOr<PinnedBuffer> Make(size_t size);
   void GiveBack(PinnedBuffer buffer);
-  // Takes kept buffers out of the pool until it is within its capacity. With the mutex held.
+  // Takes pooled buffers out until it is within its capacity. With the mutex held.
   std::vector<PinnedBuffer> TakeExcess();
 
   const std::vector<Device*> devices_;  // not empty
   const size_t capacity_bytes_;
   mutable std::mutex mutex_;
   size_t leased_bytes_ = 0;
-  size_t kept_bytes_ = 0;
-  std::multimap<size_t, PinnedBuffer> kept_;  // by size
+  size_t pooled_bytes_ = 0;
+  std::multimap<size_t, PinnedBuffer> pooled_;  // by size
 };
 
 }  // namespace intrawarp

@@ -35,7 +35,7 @@ AdmissionMetrics::AdmissionMetrics(Registry& registry, const std::vector<std::st
           registry.Gauges("intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.", {"kind", "device"})),
       table_used_(registry.Gauges("intrawarp_table_used", "Places taken in a bounded table.", {"table"})),
       table_capacity_(registry.Gauges("intrawarp_table_capacity", "Places of a bounded table.", {"table"})),
-      pinned_kept_(registry.NewGauge("intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.")) {
+      pinned_pooled_(registry.NewGauge("intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.")) {
   const CounterFamily refused =
       registry.Counters("intrawarp_admission_rejections_total",
                         "Requests and connections refused for lack of room, by what of.", {"reason"});

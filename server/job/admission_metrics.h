@@ -34,7 +34,7 @@ class AdmissionMetrics {
   // Another bounded table than the ledger's.
   void SetTable(absl::string_view table, int64_t used, int64_t capacity) const;
   // Pinned host memory that is kept for reuse.
-  void SetPinnedKept(int64_t bytes) const { pinned_kept_.Set(static_cast<double>(bytes)); }
+  void SetPinnedPooled(int64_t bytes) const { pinned_pooled_.Set(static_cast<double>(bytes)); }
 
  private:
   const std::vector<std::string> devices_;  // values of the label
@@ -45,7 +45,7 @@ class AdmissionMetrics {
   const GaugeFamily memory_capacity_;
   const GaugeFamily table_used_;
   const GaugeFamily table_capacity_;
-  const Gauge pinned_kept_;
+  const Gauge pinned_pooled_;
 };
 
 }  // namespace intrawarp::server

@@ -183,7 +183,7 @@ absl::Status Ledger::CheckAvailable(Resource resource, const Claim& claim, Share
 }
 
 absl::Status Ledger::CheckOwner(const Claim& claim, Share share) {
-  if (claim.owner.empty() || claim.is_kept) return absl::OkStatus();
+  if (claim.owner.empty() || claim.is_durable) return absl::OkStatus();
   const auto it = owners_.find(claim.owner);
   Amounts used = it == owners_.end() ? Amounts() : it->second;
   used.workspace_bytes = OwnerWorkspace(claim.owner);

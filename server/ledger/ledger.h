@@ -96,7 +96,7 @@ struct Claim : Amounts {
   // The name of the identity for which it is; empty: nobody's, which has no limits of its own.
   std::string owner = {};
   // The limits of the owner do not count: what was accepted once stays.
-  bool is_kept = false;
+  bool is_durable = false;
   // The workspace is that of a short job (SchedulingPolicy).
   bool is_short = false;
 };
@@ -173,7 +173,7 @@ struct ResourceUse {
 
 class Ledger {
  public:
-  // Frees what is kept on a device for speed alone, until a claim could have `bytes` more of its resident memory or
+  // Frees what lies on a device only for speed, until a claim could have `bytes` more of its resident memory or
   // nothing is left to free. Called without a lock of the ledger's.
   using ReclaimFn = std::function<void(int device, int64_t bytes)>;
 
@@ -188,7 +188,8 @@ class Ledger {
   // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS, TOO_MANY_OPERATIONS, or OWNER_QUOTA.
   // Both tell the amounts asked, in use and in all.
   absl::StatusOr<Grant> Admit(const Claim& claim, Share share = Share::kCommon);
-  // Frees what is kept for speed until a claim of this share could have `bytes` of resident memory, where possible.
+  // Frees what is there only for speed until a claim of this share could have `bytes` of resident memory, where
+  // possible.
   void Reclaim(int64_t bytes, Share share, int device) const;
 
   int devices() const { return static_cast<int>(options_.devices.size()); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way by which bytes become an object of a store, whoever brings them: a client's upload, images that were sent
 // or fetched, the state directory at a start, and a volume that had to leave its device. Each admits by ObjectClaim,
-// makes by MakeObject and stores by StoreObject, or, for what was kept, by NewObject::Restore.
+// makes by MakeObject and stores by StoreObject, or, for what was durable, by NewObject::Restore.
 #ifndef INTRAWARP_SERVER_OBJECT_MAKE_OBJECT_H_
 #define INTRAWARP_SERVER_OBJECT_MAKE_OBJECT_H_
 

@@ -31,8 +31,8 @@
 
 namespace intrawarp::server {
 
-// A kept object has these beside its content.
-struct KeptIdentity {
+// A durable object has these beside its content.
+struct DurableIdentity {
   std::string id;
   bool id_was_chosen = false;
   std::string digest;
@@ -66,8 +66,9 @@ class NewObject {
   // objects.
   virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
                                                    const ObjectOrigin& origin) = 0;
-  // The same for an object that was kept when the server stopped. ALREADY_EXISTS; DATA_LOSS for a damaged description.
-  virtual absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) = 0;
+  // The same for an object that was durable when the server stopped. ALREADY_EXISTS; DATA_LOSS for a damaged
+  // description.
+  virtual absl::Status Restore(ServerContext& context, Grant reservation, const DurableIdentity& identity) = 0;
 
  protected:
   explicit NewObject(ObjectSpec spec) : spec_(std::move(spec)) {}
@@ -123,7 +124,7 @@ absl::Status InsertNew(ServerContext& context, Store& store, const ObjectSpec& s
   if constexpr (requires { stored->residency; }) {
     if (origin.payload != nullptr) {
       stored->residency =
-          std::make_shared<Residency>(KeptContent{origin.header, origin.payload->digest(), origin.payload->bytes()});
+          std::make_shared<Residency>(DurableContent{origin.header, origin.payload->digest(), origin.payload->bytes()});
       stored->residency->SetLoaded(stored);
     }
   }
@@ -137,9 +138,9 @@ absl::Status InsertNew(ServerContext& context, Store& store, const ObjectSpec& s
   return inserted;
 }
 
-// Makes `stored` the object that it was when it was kept.
+// Makes `stored` the object that it was before the stop or the eviction.
 template <typename Stored>
-void Identify(const KeptIdentity& identity, const std::shared_ptr<Stored>& stored) {
+void Identify(const DurableIdentity& identity, const std::shared_ptr<Stored>& stored) {
   stored->id = identity.id;
   stored->owner = identity.owner;
   stored->id_was_chosen = identity.id_was_chosen;
@@ -187,7 +188,7 @@ class NewObjectOf : public NewObject {
     INTRAWARP_RETURN_IF_ERROR(InsertNew(context, StoreOf<Stored>(context), spec(), origin, stored));
     return Answer(*stored, /*already_resident=*/false);
   }
-  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) final {
+  absl::Status Restore(ServerContext& context, Grant reservation, const DurableIdentity& identity) final {
     INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Stored> stored,
                                Take(std::move(reservation), identity.description));
     Identify(identity, stored);

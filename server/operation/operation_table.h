@@ -212,7 +212,7 @@ class OperationTable {
   Ledger& ledger_;
   const Seams& seams_;
   const OperationOptions options_;
-  KeepFn keep_;  // null: nothing is kept
+  KeepFn keep_;  // null: nothing is durable
   RunFn run_;
   std::mutex keeping_;  // held during keep_, so that the last row is that of the last state
   mutable std::mutex mutex_;

@@ -87,15 +87,15 @@ std::optional<std::pair<std::string, int64_t>> ParseInstanceName(const std::stri
 }
 
 // An instance that an earlier spool has left in the folder of its series.
-struct KeptFile {
+struct DurableFile {
   std::string path;
   std::string instance;
   int64_t number = 0;
   int64_t bytes = 0;
 };
 
-std::vector<KeptFile> KeptFilesOf(const std::string& folder) {
-  std::vector<KeptFile> files;
+std::vector<DurableFile> DurableFilesOf(const std::string& folder) {
+  std::vector<DurableFile> files;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const auto name = ParseInstanceName(entry->path().filename().string());
@@ -229,7 +229,7 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
     if (std::filesystem::exists(absl::StrCat(folder, "/", mark), error)) series->settled_ = mark;
   }
   std::map<std::string, int64_t> numbers;
-  for (const KeptFile& kept : KeptFilesOf(folder)) {
+  for (const DurableFile& kept : DurableFilesOf(folder)) {
     next_name_ = std::max(next_name_, kept.number + 1);
     auto file = std::make_unique<SpooledFile>(*this, peer, kept.path, -1, /*keep=*/true);
     file->bytes_ = kept.bytes;
@@ -256,7 +256,7 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
 }
 
 void InstanceSpool::CountSeries(const std::string& folder) {
-  for (const KeptFile& kept : KeptFilesOf(folder)) {
+  for (const DurableFile& kept : DurableFilesOf(folder)) {
     for (Use* use : {&use_, &unknown_}) use->bytes += kept.bytes, ++use->instances;
   }
 }

@@ -43,14 +43,14 @@ system_clock::time_point TimeOf(int64_t nanoseconds) {
       std::chrono::duration_cast<system_clock::duration>(std::chrono::nanoseconds(nanoseconds)));
 }
 
-KeptIdentity IdentityOf(const state::ObjectRow& row, const DurableObjects& durable) {
-  KeptIdentity identity{row.id,       row.id_was_chosen, row.identity,   TimeOf(row.create_time),
-                        std::nullopt, std::nullopt,      row.description};
+DurableIdentity IdentityOf(const state::ObjectRow& row, const DurableObjects& durable) {
+  DurableIdentity identity{row.id,       row.id_was_chosen, row.identity,   TimeOf(row.create_time),
+                           std::nullopt, std::nullopt,      row.description};
   if (row.expire_time) identity.expiry = durable.ExpiryAt(*row.expire_time);
   if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint, row.owner};
   identity.owner = row.owner;
   if (row.kind == state::ObjectKind::kVolume) {
-    identity.residency = std::make_shared<Residency>(KeptContent{row.header, row.payload, row.payload_bytes});
+    identity.residency = std::make_shared<Residency>(DurableContent{row.header, row.payload, row.payload_bytes});
   }
   return identity;
 }
@@ -61,9 +61,10 @@ ServerLimits WithoutUploadLimits(ServerLimits limits) {
   return limits;
 }
 
-// The object of a kept content, by one of the functions that parse headers.
+// The object of a durable content, by one of the functions that parse headers.
 template <typename Parse>
-auto ParseKept(const DeviceContext& device, const KeptContent& content, const std::string& owner, const Parse& parse)
+auto ParseDurable(const DeviceContext& device, const DurableContent& content, const std::string& owner,
+                  const Parse& parse)
     -> std::invoke_result_t<const Parse&, const v1::UploadHeader&, const ServerLimits&, const Device&> {
   v1::UploadHeader header;
   if (!header.ParseFromString(content.header)) return absl::DataLossError("its header is damaged");
@@ -84,7 +85,7 @@ absl::StatusOr<std::unique_ptr<NewObjectOf<StoredTransform>>> ParseTransform(con
 }
 
 // Reads the bytes, verifies them and makes the object on the device's own thread, for which it waits.
-absl::Status Load(DeviceContext& device, const KeptContent& content, NewObject& object) {
+absl::Status Load(DeviceContext& device, const DurableContent& content, NewObject& object) {
   StagingMemory memory;
   if (content.payload_bytes > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(content.payload_bytes));
@@ -98,19 +99,19 @@ absl::Status Load(DeviceContext& device, const KeptContent& content, NewObject& 
 }
 
 // What the making of an object takes. One that exceeds the limit of uploads takes all of it.
-Claim KeptClaim(const DeviceContext& device, const ObjectSpec& spec) {
+Claim DurableClaim(const DeviceContext& device, const ObjectSpec& spec) {
   Claim claim = ObjectClaim(spec, device.index);
   claim.uploading_bytes = std::min(claim.uploading_bytes, device.ledger.capacity(Resource::kUploading));
-  claim.is_kept = true;
+  claim.is_durable = true;
   return claim;
 }
 
 absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) {
-  const KeptContent content{row.header, row.payload, row.payload_bytes};
+  const DurableContent content{row.header, row.payload, row.payload_bytes};
   DeviceContext& device = PlaceObject(context);
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<NewObject> object,
-                             ParseKept(device, content, row.owner, ParseUploadHeader));
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(KeptClaim(device, object->spec())));
+                             ParseDurable(device, content, row.owner, ParseUploadHeader));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(DurableClaim(device, object->spec())));
   INTRAWARP_RETURN_IF_ERROR(Load(device, content, *object));
   return object->Restore(context, TakeReservation(grant, object->spec()), IdentityOf(row, context.durable));
 }
@@ -150,13 +151,13 @@ std::vector<absl::Status> RestoreAll(ServerContext& context, const std::vector<s
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceContext& device,
-                                                                         const KeptContent& content,
-                                                                         const std::string& description,
-                                                                         const ReserveFn& reserve) {
-  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseKept(device, content, /*owner=*/"", ParseTransform));
+absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeDurableTransform(DeviceContext& device,
+                                                                            const DurableContent& content,
+                                                                            const std::string& description,
+                                                                            const ReserveFn& reserve) {
+  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseDurable(device, content, /*owner=*/"", ParseTransform));
   const ObjectSpec& spec = object->spec();
-  Claim claim = KeptClaim(device, spec);
+  Claim claim = DurableClaim(device, spec);
   claim.resident_bytes = claim.transforms = 0;  // from `reserve`
   INTRAWARP_ASSIGN_OR_RETURN(const Grant working, device.ledger.Admit(claim, Share::kSession));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> reservation, reserve(spec.resident_bytes));
@@ -164,10 +165,11 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceC
   return object->Take(std::move(*reservation), description);
 }
 
-absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeKeptVolume(DeviceContext& device, const StoredVolume& spooled) {
-  const KeptContent& content = spooled.residency->content();
-  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseKept(device, content, spooled.owner, ParseVolumeUpload));
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(KeptClaim(device, object->spec())));
+absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeDurableVolume(DeviceContext& device,
+                                                                      const StoredVolume& spooled) {
+  const DurableContent& content = spooled.residency->content();
+  INTRAWARP_ASSIGN_OR_RETURN(const auto object, ParseDurable(device, content, spooled.owner, ParseVolumeUpload));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, device.ledger.Admit(DurableClaim(device, object->spec())));
   INTRAWARP_RETURN_IF_ERROR(Load(device, content, *object));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<StoredVolume> stored,
                              object->Take(TakeReservation(grant, object->spec()), /*description=*/""));

@@ -17,21 +17,23 @@
 
 namespace intrawarp::server {
 
-// Loads every kept object from its verified payload. An object that cannot be loaded (a damaged payload, too little
+// Loads every durable object from its verified payload. An object that cannot be loaded (a damaged payload, too little
 // memory) is logged by name; questions for it answer OBJECT_DAMAGED, and its id stays taken until it is deleted. Only a
 // catalogue that cannot be read is an error. Before the first RPC; the context's durable objects are open.
 absl::Status RestoreObjects(ServerContext& context);
 
-// A transform of kept content, in no store, on `device`. Its memory and place come from `reserve`. `description` is a
-// serialised v1.Transform. Waits for the disk and the device. Errors: DATA_LOSS, those of Ledger::Admit and `reserve`.
-absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceContext& device,
-                                                                         const KeptContent& content,
-                                                                         const std::string& description,
-                                                                         const ReserveFn& reserve);
+// A transform of durable content, in no store, on `device`. Its memory and place come from `reserve`. `description` is
+// a serialised v1.Transform. Waits for the disk and the device. Errors: DATA_LOSS, those of Ledger::Admit and
+// `reserve`.
+absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeDurableTransform(DeviceContext& device,
+                                                                            const DurableContent& content,
+                                                                            const std::string& description,
+                                                                            const ReserveFn& reserve);
 
 // The voxels of a volume again, in no store, on `device`, with room claimed for them. Waits for the disk and the
 // device. Errors: DATA_LOSS, those of Ledger::Admit and the device.
-absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeKeptVolume(DeviceContext& device, const StoredVolume& spooled);
+absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeDurableVolume(DeviceContext& device,
+                                                                      const StoredVolume& spooled);
 
 }  // namespace intrawarp::server
 

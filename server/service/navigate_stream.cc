@@ -327,7 +327,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   void End(const absl::Status& status) {
     if (over()) return;
     if (carrier_ == 0) return FinishOnce(status);
-    if (!session_->is_kept()) {
+    if (!session_->is_durable()) {
       session_->CloseBy(carrier_);
       return FinishOnce(status);
     }

@@ -422,7 +422,7 @@ v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds
   v1::NavigateResponse response;
   v1::FrameResult& result = *response.mutable_result();
   result.set_frame_number(frame.number);
-  if (const std::optional<int64_t> kept = session_->kept_frame()) result.set_kept_frame_number(*kept);
+  if (const std::optional<int64_t> kept = session_->durable_frame()) result.set_kept_frame_number(*kept);
   if (frame.acquisition_time) *result.mutable_acquisition_time() = *frame.acquisition_time;
   frame.latency.Add(Phase::kSend, sending);
   frame.latency.set_total(context_.seams.steady_now() - frame.begin);

@@ -66,7 +66,7 @@ Amounts ResultRoom(const SessionSetup& setup) {
   const Geometry& fixed = ExpectedFixed(setup);
   const int64_t computing = RegistrationMemoryBytes(stages, automatic, setup.plan.find_missing_tissue, fixed);
   const int64_t each = RegistrationResultBytes(stages, automatic, fixed);
-  const int others = setup.max_pending + 1 + (setup.is_kept ? 1 : 0);
+  const int others = setup.max_pending + 1 + (setup.is_durable ? 1 : 0);
   return {.resident_bytes = computing + others * each, .transforms = 1 + others};
 }
 
@@ -94,7 +94,7 @@ NavigateSession::NavigateSession(DeviceContext& context, std::string id, Session
       id_(std::move(id)),
       setup_(std::move(setup)),
       predicted_load_(PredictedLoad(context, setup_)),
-      keeper_(setup_.is_kept ? std::make_shared<SessionKeeper>(context, id_, setup_) : nullptr),
+      keeper_(setup_.is_durable ? std::make_shared<SessionKeeper>(context, id_, setup_) : nullptr),
       create_time_(context.seams.system_now()),
       last_activity_(context.seams.steady_now()) {
   recent_.emplace(context.transforms, kRecentTransforms);
@@ -224,7 +224,7 @@ void NavigateSession::Detach(int64_t carrier) {
 }
 
 // Tells of a session that no restart brings back.
-void NavigateSession::NotKept(GoneFn gone) const {
+void NavigateSession::NotDurable(GoneFn gone) const {
   if (!gone) return;
   if (keeper_ == nullptr) return gone();
   context_.durable.Run(std::move(gone));
@@ -237,7 +237,7 @@ void NavigateSession::CloseBy(int64_t carrier, GoneFn gone) {
     is_carried = IsCarriedBy(carrier);
     if (is_carried) ended_ = nullptr;
   }
-  if (!is_carried) return NotKept(std::move(gone));
+  if (!is_carried) return NotDurable(std::move(gone));
   Close(absl::OkStatus(), std::move(gone));
 }
 
@@ -249,10 +249,10 @@ void NavigateSession::Close(const absl::Status& why, GoneFn gone) {
     was_closed = std::exchange(state_, State::kClosed) == State::kClosed;
     if (!was_closed) ended = std::exchange(ended_, nullptr);
   }
-  if (was_closed) return NotKept(std::move(gone));
+  if (was_closed) return NotDurable(std::move(gone));
   Free();
   if (ended) ended(why);
-  if (keeper_ == nullptr) return NotKept(std::move(gone));
+  if (keeper_ == nullptr) return NotDurable(std::move(gone));
   keeper_->End(std::move(gone));
 }
 
@@ -431,7 +431,7 @@ v1::Session NavigateSession::DescribeIn() const {
   to.set_warm(warm_);
   if (last_frame_number_) to.set_last_frame_number(*last_frame_number_);
   if (start_ != nullptr) to.set_start_frame_number(start_->frame_number);
-  if (const std::optional<int64_t> kept = kept_frame()) to.set_kept_frame_number(*kept);
+  if (const std::optional<int64_t> kept = durable_frame()) to.set_kept_frame_number(*kept);
   to.set_resumptions(resumptions_);
   if (const std::optional<double> load = Load()) to.set_load(*load);
   *to.mutable_statistics() = statistics_.ToProto();

@@ -7,7 +7,8 @@
 // of the store. A stream is known by its carrier number; a later carrier takes over from the one before, whose calls
 // then have no effect.
 //
-// With a state directory a session with a resume window is kept: it is there, DETACHED, after a restart of the server.
+// With a state directory a session with a resume window is durable: it is there, DETACHED, after a restart of the
+// server.
 //
 // Thread safety: safe for concurrent use. It calls a carrier without a lock of its own. No gRPC here.
 #ifndef INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
@@ -89,7 +90,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   absl::Status Reserve();
 
   // Whether it outlives a restart.
-  bool is_kept() const { return keeper_ != nullptr; }
+  bool is_durable() const { return keeper_ != nullptr; }
   // Keeps a session that opens, before a carrier learns of it. Waits for the disk. The errors of SessionKeeper::Begin.
   absl::Status Keep();
   // Instead of Keep and Open: a session of a row, `kept` as it was then, with its start, which may be null, waits to be
@@ -99,7 +100,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   void Flush();
   // The server stops: what has changed is written from now on. Does not wait.
   void BeginSuspend();
-  // Ends the session then: a kept one will be there again. Waits for its last write, until `end` at most.
+  // Ends the session then: a durable one will be there again. Waits for its last write, until `end` at most.
   void Suspend(const absl::Status& why, Time end);
 
   // A carrier takes the session up; the one before is told. Makes a session that opens ACTIVE, `warm` as for
@@ -110,7 +111,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   // The carrier's stream broke: the session waits to be resumed, or is closed when it has no window for that.
   void Detach(int64_t carrier);
   // The carrier ends the session; its EndedFn is not called. `gone`, which may be empty, is called once a restart does
-  // not bring the session back: later, on another thread, for a kept session, otherwise at once.
+  // not bring the session back: later, on another thread, for a durable session, otherwise at once.
   using GoneFn = std::function<void()>;
   void CloseBy(int64_t carrier, GoneFn gone = nullptr);
   // Ends the session; its carrier is told `why`. `gone` as CloseBy's.
@@ -150,7 +151,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   void FramesDropped(int64_t count);
   std::optional<int64_t> last_frame_number() const;
   // Session.kept_frame_number.
-  std::optional<int64_t> kept_frame() const { return keeper_ == nullptr ? std::nullopt : keeper_->kept_frame(); }
+  std::optional<int64_t> durable_frame() const { return keeper_ == nullptr ? std::nullopt : keeper_->durable_frame(); }
   // The part of its device's time that the frames take: measured, or predicted, or 0.1 when nothing is known.
   double ExpectedLoad() const;
 
@@ -163,7 +164,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   v1::Session DescribeIn() const;
   // Without it.
   void Free();
-  void NotKept(GoneFn gone) const;
+  void NotDurable(GoneFn gone) const;
   void Changed(SessionKeeper::Urgency urgency);
   SessionKeeper::StateFn StateFn();
 
@@ -171,7 +172,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   const std::string id_;
   SessionSetup setup_;  // constant but for its inputs, which opening brings to the device
   const std::optional<double> predicted_load_;
-  const std::shared_ptr<SessionKeeper> keeper_;  // null for a session that is not kept
+  const std::shared_ptr<SessionKeeper> keeper_;  // null for a session that is not durable
   FrameBuffers frame_buffers_;
   FrameBuffers field_buffers_;
 

@@ -82,7 +82,8 @@ void SessionKeeper::Continue(const state::SessionRow& row, StateFn state) {
   std::lock_guard<std::mutex> lock(mutex_);
   phase_ = Phase::kOpen;
   v1::Session kept;
-  if (kept.ParseFromString(row.description) && kept.has_start_frame_number()) kept_frame_ = kept.start_frame_number();
+  if (kept.ParseFromString(row.description) && kept.has_start_frame_number())
+    durable_frame_ = kept.start_frame_number();
 }
 
 void SessionKeeper::Changed(Urgency urgency) { Changed(std::make_optional(urgency)); }
@@ -163,7 +164,7 @@ void SessionKeeper::WriteRow(const v1::Session& session, Start start) {
   const absl::Status written = context_.durable.UpdateSession(RowOf(session, start), start.origin.payload.get());
   if (written.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
-    kept_frame_ = start.frame;
+    durable_frame_ = start.frame;
     std::swap(start_, start);
   }
   Written(written);
@@ -245,9 +246,9 @@ void SessionKeeper::AwaitSuspended(Time end) {
   idle_.wait_until(lock, end, [this] { return !is_writing_; });
 }
 
-std::optional<int64_t> SessionKeeper::kept_frame() const {
+std::optional<int64_t> SessionKeeper::durable_frame() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return kept_frame_;
+  return durable_frame_;
 }
 
 }  // namespace intrawarp::server

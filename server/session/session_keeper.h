@@ -67,7 +67,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   void AwaitSuspended(Time end);
 
   // The frame of the start that the disk has.
-  std::optional<int64_t> kept_frame() const;
+  std::optional<int64_t> durable_frame() const;
 
  private:
   enum class Phase { kNew, kOpen, kEnded };
@@ -104,7 +104,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   bool has_failed_ = false;
   Time next_write_;
   std::function<void()> gone_;
-  std::optional<int64_t> kept_frame_;
+  std::optional<int64_t> durable_frame_;
   // The start that the row has; without a payload in memory of this process before the first write.
   Start start_;
   Time write_began_;

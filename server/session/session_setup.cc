@@ -183,7 +183,7 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
   INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLife(context, config, setup));
-  setup.is_kept = context.durable.enabled() && setup.resume_window.count() > 0;
+  setup.is_durable = context.durable.enabled() && setup.resume_window.count() > 0;
   INTRAWARP_RETURN_IF_ERROR(ResolveExpectedFrame(context, config, setup));
   setup.asked = config;
   setup.resolved = Resolved(config, setup);

@@ -45,7 +45,7 @@ struct SessionSetup {
   // Whether an admin opened it, who may use what is others'.
   bool by_admin = false;
   // Whether it outlives a restart of the server (session_keeper.h).
-  bool is_kept = false;
+  bool is_durable = false;
   std::shared_ptr<const StoredVolume> resident;
   // Otherwise it is the moving image and the frames are fixed ones.
   bool resident_is_fixed = true;

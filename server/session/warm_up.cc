@@ -94,7 +94,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
   Opening(std::shared_ptr<NavigateSession> session, bool is_restored, DoneFn done)
       : context_(session->context()),
         session_(std::move(session)),
-        keep_(session_->is_kept() && !is_restored),
+        keep_(session_->is_durable() && !is_restored),
         done_(std::move(done)) {}
 
   void Start() {

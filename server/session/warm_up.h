@@ -17,9 +17,9 @@ namespace intrawarp::server {
 // is called once, later, on another thread: whether the registration ran (the images or the options of a session may
 // not allow one, which its frames will say), or the error that keeps the session from opening: those of BringTo and of
 // Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the session was closed, and those of Keep, since a
-// session that outlives a restart is kept before `done`. Closes the session with the error.
+// session that outlives a restart is durable before `done`. Closes the session with the error.
 void WarmUp(std::shared_ptr<NavigateSession> session, std::function<void(const absl::StatusOr<bool>& warm)> done);
-// The same for a session that is kept already.
+// The same for a session that is durable already.
 void WarmUpRestored(std::shared_ptr<NavigateSession> session,
                     std::function<void(const absl::StatusOr<bool>& warm)> done);
 

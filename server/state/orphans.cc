@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<Orphans::Entry>> Orphans::List() const {
     const std::vector<absl::string_view> parts = absl::StrSplit(name, absl::MaxSplits('-', 1));
     int64_t seconds = 0;
     if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &seconds) || seconds < 0 || seconds > kLastSecond) continue;
-    const std::optional<std::string> digest = Spool::DigestIn(parts[1]);
+    const std::optional<std::string> digest = PayloadSpool::DigestIn(parts[1]);
     if (digest) entries.push_back({name, *digest, seconds * kSecond});
   }
   return entries;

@@ -18,14 +18,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/state/file_layer.h"
-#include "server/state/spool.h"
+#include "server/state/payload_spool.h"
 
 namespace intrawarp::state {
 
 class Orphans {
  public:
   // Times and ages in nanoseconds, times since 1970. `files` and `spool` outlive it.
-  Orphans(FileLayer& files, const Spool& spool, std::string folder)
+  Orphans(FileLayer& files, const PayloadSpool& spool, std::string folder)
       : files_(files), spool_(spool), folder_(std::move(folder)) {}
 
   struct Amount {
@@ -52,7 +52,7 @@ class Orphans {
   absl::StatusOr<int64_t> BytesOf(const Entry& entry) const;
 
   FileLayer& files_;
-  const Spool& spool_;
+  const PayloadSpool& spool_;
   const std::string folder_;
 };
 

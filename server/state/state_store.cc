@@ -58,7 +58,7 @@ void AddPayloads(const std::vector<Row>& rows, std::set<std::string>& payloads) 
 }
 
 template <typename Row>
-void VerifyPayload(const Spool& spool, const Row& row, const std::string& name, StateReport& report) {
+void VerifyPayload(const PayloadSpool& spool, const Row& row, const std::string& name, StateReport& report) {
   if (row.payload_bytes == 0) return;
   if (row.payload_bytes < 0 || __builtin_add_overflow(report.payload_bytes, row.payload_bytes, &report.payload_bytes)) {
     report.errors.push_back(absl::StrCat(name, ": its size is damaged"));
@@ -70,7 +70,7 @@ void VerifyPayload(const Spool& spool, const Row& row, const std::string& name, 
 
 }  // namespace
 
-KeptPayload::~KeptPayload() {
+DurablePayload::~DurablePayload() {
   if (store_ != nullptr && bytes_ > 0) store_->Release(digest_);
 }
 
@@ -90,7 +90,7 @@ absl::Status StateStore::CheckCatalogueIsThere() {
     INTRAWARP_ASSIGN_OR_RETURN(bytes, (*file)->Size());
   }
   if (bytes > 0) return absl::OkStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool_.List());
+  INTRAWARP_ASSIGN_OR_RETURN(const PayloadSpool::Contents contents, spool_.List());
   if (contents.digests.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("catalogue.db is missing or empty, and spool/ holds ", contents.digests.size(),
@@ -190,7 +190,7 @@ absl::StatusOr<std::set<std::string>> StateStore::UsedPayloads() {
 absl::Status StateStore::SortPayloads() {
   INTRAWARP_ASSIGN_OR_RETURN(const std::set<std::string> used, UsedPayloads());
   INTRAWARP_RETURN_IF_ERROR(spool_.RemoveTemporary().status());
-  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool_.List());
+  INTRAWARP_ASSIGN_OR_RETURN(const PayloadSpool::Contents contents, spool_.List());
   const std::set<std::string> there(contents.digests.begin(), contents.digests.end());
   std::vector<std::string> missing, unused;
   std::set_difference(used.begin(), used.end(), there.begin(), there.end(), std::back_inserter(missing));
@@ -221,18 +221,18 @@ void StateStore::Release(const std::string& digest) {
   RemoveUnused(digest);
 }
 
-absl::StatusOr<KeptPayload> StateStore::Keep(const std::string& digest, absl::Span<const char> bytes) {
+absl::StatusOr<DurablePayload> StateStore::Keep(const std::string& digest, absl::Span<const char> bytes) {
   const auto size = static_cast<int64_t>(bytes.size());
-  if (size == 0) return KeptPayload(this, digest, 0);
-  bool is_kept = false;
+  if (size == 0) return DurablePayload(this, digest, 0);
+  bool is_durable = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    INTRAWARP_ASSIGN_OR_RETURN(is_kept, catalogue_->UsesPayload(digest));
+    INTRAWARP_ASSIGN_OR_RETURN(is_durable, catalogue_->UsesPayload(digest));
     ++handles_[digest];
   }
-  KeptPayload payload(this, digest, size);
+  DurablePayload payload(this, digest, size);
   // A payload that was damaged since is written again.
-  if (is_kept && spool_.Verify(digest, size).ok()) return payload;
+  if (is_durable && spool_.Verify(digest, size).ok()) return payload;
   INTRAWARP_RETURN_IF_ERROR(spool_.Write(digest, bytes));
   return payload;
 }
@@ -245,7 +245,7 @@ void StateStore::AfterTransaction(bool succeeded) {
   for (const std::string& digest : std::exchange(doubtful_, {})) RemoveUnused(digest);
 }
 
-absl::Status StateStore::Commit(ObjectRow row, const KeptPayload& payload) {
+absl::Status StateStore::Commit(ObjectRow row, const DurablePayload& payload) {
   row.payload = payload.digest();
   row.payload_bytes = payload.bytes();
   std::lock_guard<std::mutex> lock(mutex_);
@@ -257,7 +257,7 @@ absl::Status StateStore::Commit(ObjectRow row, const KeptPayload& payload) {
   return inserted;
 }
 
-absl::Status StateStore::CommitSession(SessionRow row, const KeptPayload& payload) {
+absl::Status StateStore::CommitSession(SessionRow row, const DurablePayload& payload) {
   row.payload = payload.digest();
   row.payload_bytes = payload.bytes();
   std::lock_guard<std::mutex> lock(mutex_);
@@ -266,7 +266,7 @@ absl::Status StateStore::CommitSession(SessionRow row, const KeptPayload& payloa
   return ChangeSession(row, catalogue_->InsertSession(row), before);
 }
 
-absl::Status StateStore::UpdateSession(SessionRow row, const KeptPayload& payload) {
+absl::Status StateStore::UpdateSession(SessionRow row, const DurablePayload& payload) {
   row.payload = payload.digest();
   row.payload_bytes = payload.bytes();
   std::lock_guard<std::mutex> lock(mutex_);
@@ -362,10 +362,10 @@ absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& dire
   report.objects = static_cast<int64_t>(rows.size());
   report.sessions = static_cast<int64_t>(sessions.size());
   INTRAWARP_RETURN_IF_ERROR(catalogue->ListOperations().status());
-  const Spool spool(files, directory + "/spool");
+  const PayloadSpool spool(files, directory + "/spool");
   for (const ObjectRow& row : rows) VerifyPayload(spool, row, ObjectName(row.kind, row.id), report);
   for (const SessionRow& row : sessions) VerifyPayload(spool, row, "sessions/" + row.id, report);
-  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool.List());
+  INTRAWARP_ASSIGN_OR_RETURN(const PayloadSpool::Contents contents, spool.List());
   std::set<std::string> used;
   AddPayloads(rows, used);
   AddPayloads(sessions, used);

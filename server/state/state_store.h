@@ -14,9 +14,9 @@
 // - The catalogue and the spool have a generation, which every start counts up: a catalogue whose number is lower than
 //   the spool's is an older copy.
 //
-// An object is kept once Commit has returned OK: its payload was synced before, and its row is. A removal takes the row
-// first, then the payload unless another row needs it. A payload whose row never came goes when its handle goes; the
-// payload that a crash left behind is an orphan.
+// An object is durable once Commit has returned OK: its payload was synced before, and its row is. A removal takes the
+// row first, then the payload unless another row needs it. A payload whose row never came goes when its handle goes;
+// the payload that a crash left behind is an orphan.
 //
 // Errors are those of FileLayer and Catalogue. Every function may wait for the disk. Thread safety: safe for concurrent
 // use.
@@ -40,29 +40,29 @@
 #include "server/state/catalogue.h"
 #include "server/state/file_layer.h"
 #include "server/state/orphans.h"
-#include "server/state/spool.h"
+#include "server/state/payload_spool.h"
 
 namespace intrawarp::state {
 
 // A payload on the disk that stays there at least as long as the handle. Movable; empty by default.
-class KeptPayload {
+class DurablePayload {
  public:
-  KeptPayload() = default;
-  KeptPayload(KeptPayload&& other) noexcept { *this = std::move(other); }
-  KeptPayload& operator=(KeptPayload&& other) noexcept {
+  DurablePayload() = default;
+  DurablePayload(DurablePayload&& other) noexcept { *this = std::move(other); }
+  DurablePayload& operator=(DurablePayload&& other) noexcept {
     std::swap(store_, other.store_);
     std::swap(digest_, other.digest_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~KeptPayload();
+  ~DurablePayload();
 
   const std::string& digest() const { return digest_; }
   int64_t bytes() const { return bytes_; }
 
  private:
   friend class StateStore;
-  KeptPayload(class StateStore* store, std::string digest, int64_t bytes)
+  DurablePayload(class StateStore* store, std::string digest, int64_t bytes)
       : store_(store), digest_(std::move(digest)), bytes_(bytes) {}
 
   class StateStore* store_ = nullptr;
@@ -114,16 +114,16 @@ class StateStore {
   absl::StatusOr<Orphans::Amount> CountOrphans();
 
   // Writes a payload, whose SHA-256 is `digest`. The handle must not outlive the store.
-  absl::StatusOr<KeptPayload> Keep(const std::string& digest, absl::Span<const char> bytes);
+  absl::StatusOr<DurablePayload> Keep(const std::string& digest, absl::Span<const char> bytes);
   // Keeps the object whose payload is `payload`; sets the row's payload to it. ALREADY_EXISTS.
-  absl::Status Commit(ObjectRow row, const KeptPayload& payload);
+  absl::Status Commit(ObjectRow row, const DurablePayload& payload);
   // NOT_FOUND.
   absl::Status Remove(ObjectKind kind, const std::string& id, const std::string& owner = "");
 
   // The same for a session, whose earlier payload goes; CommitSession takes the place of a session with its id and
   // owner, the others change the very incarnation: NOT_FOUND.
-  absl::Status CommitSession(SessionRow row, const KeptPayload& payload);
-  absl::Status UpdateSession(SessionRow row, const KeptPayload& payload);
+  absl::Status CommitSession(SessionRow row, const DurablePayload& payload);
+  absl::Status UpdateSession(SessionRow row, const DurablePayload& payload);
   absl::Status RemoveSession(const std::string& id, const std::string& owner, const std::string& incarnation);
 
   // The row of an operation, in place of one with its id and owner; the removal of one that is not there is OK.
@@ -141,7 +141,7 @@ class StateStore {
   int64_t FreeBytes() const;
 
  private:
-  friend class KeptPayload;
+  friend class DurablePayload;
   StateStore(FileLayer& files, const std::string& directory)
       : files_(files),
         directory_(directory),
@@ -166,7 +166,7 @@ class StateStore {
   FileLayer& files_;
   const std::string directory_;
   std::unique_ptr<DirectoryLock> lock_;
-  Spool spool_;
+  PayloadSpool spool_;
   Orphans orphans_;
   StartFindings findings_;
   int64_t start_time_ = 0;

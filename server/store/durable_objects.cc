@@ -25,8 +25,8 @@ constexpr std::chrono::nanoseconds kLongestLife = 2 * kMaxTtl;
 // The disk works on one at a time; the others hide its latency.
 constexpr int kThreads = 4;
 
-const state::KeptPayload& OrNone(const state::KeptPayload* payload) {
-  static const state::KeptPayload none;
+const state::DurablePayload& OrNone(const state::DurablePayload* payload) {
+  static const state::DurablePayload none;
   return payload == nullptr ? none : *payload;
 }
 
@@ -75,24 +75,24 @@ void DurableObjects::Shutdown() {
     std::lock_guard<std::mutex> lock(running_mutex_);
     ended = std::move(*pool);
   }
-  if (enabled() && !std::exchange(is_shut_down_, true)) (void)state_->Advance(KeptNow(seams_.steady_now()));
+  if (enabled() && !std::exchange(is_shut_down_, true)) (void)state_->Advance(DurableNow(seams_.steady_now()));
 }
 
-int64_t DurableObjects::KeptNow(steady_clock::time_point now) const {
+int64_t DurableObjects::DurableNow(steady_clock::time_point now) const {
   return state_->start_time() + std::chrono::nanoseconds(now - opened_).count();
 }
 
 // By the wall clock, so that clients are told the very time that they were told before, unless it has stepped.
-int64_t DurableObjects::KeptTime(const Expiry& expiry) const {
-  const int64_t by_steady = KeptNow(expiry.end);
+int64_t DurableObjects::DurableTime(const Expiry& expiry) const {
+  const int64_t by_steady = DurableNow(expiry.end);
   const int64_t by_wall = NanosecondsOf(expiry.time) + state_->ahead();
   return std::abs(by_wall - by_steady) < kSmallStep.count() ? by_wall : by_steady;
 }
 
-Expiry DurableObjects::ExpiryAt(int64_t kept_time) const {
-  const std::chrono::nanoseconds life(std::max<int64_t>(kept_time, 0) - state_->start_time());
+Expiry DurableObjects::ExpiryAt(int64_t durable_time) const {
+  const std::chrono::nanoseconds life(std::max<int64_t>(durable_time, 0) - state_->start_time());
   const steady_clock::time_point end = opened_ + std::min(life, kLongestLife);
-  const std::chrono::nanoseconds wall(KeptNow(end) - state_->ahead());
+  const std::chrono::nanoseconds wall(DurableNow(end) - state_->ahead());
   return {std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(wall)),
           end};
 }
@@ -100,18 +100,18 @@ Expiry DurableObjects::ExpiryAt(int64_t kept_time) const {
 void DurableObjects::WriteTime(steady_clock::time_point now) {
   if (!enabled() || now - time_written_.load() < kTimePeriod) return;
   time_written_ = now;
-  (void)state_->Advance(KeptNow(now));  // a disk that does not take it is asked again
+  (void)state_->Advance(DurableNow(now));  // a disk that does not take it is asked again
 }
 
-absl::StatusOr<std::shared_ptr<const state::KeptPayload>> DurableObjects::Keep(const std::string& digest,
-                                                                               absl::Span<const char> bytes) {
+absl::StatusOr<std::shared_ptr<const state::DurablePayload>> DurableObjects::Keep(const std::string& digest,
+                                                                                  absl::Span<const char> bytes) {
   if (!enabled()) return nullptr;
-  absl::StatusOr<state::KeptPayload> kept = state_->Keep(digest, bytes);
+  absl::StatusOr<state::DurablePayload> kept = state_->Keep(digest, bytes);
   if (!kept.ok()) return StateError(kept.status());
   // Letting go may remove a file.
-  return std::shared_ptr<const state::KeptPayload>(
-      new state::KeptPayload(*std::move(kept)),
-      [this](const state::KeptPayload* gone) { Run([gone] { delete gone; }); });
+  return std::shared_ptr<const state::DurablePayload>(
+      new state::DurablePayload(*std::move(kept)),
+      [this](const state::DurablePayload* gone) { Run([gone] { delete gone; }); });
 }
 
 absl::Status DurableObjects::Read(const std::string& digest, absl::Span<char> to) const {
@@ -119,12 +119,12 @@ absl::Status DurableObjects::Read(const std::string& digest, absl::Span<char> to
   return read.ok() || absl::IsDataLoss(read) ? read : StateError(read);
 }
 
-absl::Status DurableObjects::CommitSession(state::SessionRow row, const state::KeptPayload* payload) {
+absl::Status DurableObjects::CommitSession(state::SessionRow row, const state::DurablePayload* payload) {
   const absl::Status kept = state_->CommitSession(std::move(row), OrNone(payload));
   return kept.ok() ? kept : StateError(kept);
 }
 
-absl::Status DurableObjects::UpdateSession(state::SessionRow row, const state::KeptPayload* payload) {
+absl::Status DurableObjects::UpdateSession(state::SessionRow row, const state::DurablePayload* payload) {
   const absl::Status kept = state_->UpdateSession(std::move(row), OrNone(payload));
   return kept.ok() ? kept : StateError(kept);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DurableObjects: the way by which objects enter a store and leave it on a server that keeps them (--state_dir). An
-// object is in its store once it is kept, and leaves it once it is no longer kept. Without a state directory every
-// function goes straight to the store.
+// object is in its store once it is durable, and leaves it once it is no longer durable. Without a state directory
+// every function goes straight to the store.
 //
 // Functions that are marked "waits" wait for the disk; they are called by work that Run runs.
 //
@@ -40,7 +40,7 @@ struct ObjectOrigin {
   std::string header;
   std::string description;
   // Null without a state directory.
-  std::shared_ptr<const state::KeptPayload> payload;
+  std::shared_ptr<const state::DurablePayload> payload;
 };
 
 int64_t NanosecondsOf(std::chrono::system_clock::time_point time);
@@ -53,7 +53,7 @@ class DurableObjects {
 
   // Opens the state directory. Once, before the first call. `files` outlives it. The errors of StateStore::Open.
   absl::Status Open(state::FileLayer& files, const std::string& directory, const Seams& seams);
-  // Makes the voxels of a kept volume again on a device; the making of objects is above the stores. Once, before the
+  // Makes the voxels of a durable volume again on a device; the making of objects is above the stores. Once, before the
   // first call that could load a volume.
   using ReloadFn = std::function<absl::StatusOr<std::shared_ptr<const StoredVolume>>(DeviceContext& to,
                                                                                      const StoredVolume& spooled)>;
@@ -74,24 +74,24 @@ class DurableObjects {
   void Shutdown();
 
   // The end of an object as its row has it (StateStore::start_time), and the other way round. Only when enabled.
-  int64_t KeptTime(const Expiry& expiry) const;
-  Expiry ExpiryAt(int64_t kept_time) const;
+  int64_t DurableTime(const Expiry& expiry) const;
+  Expiry ExpiryAt(int64_t durable_time) const;
   // Writes how late it is when that was last done some minutes ago; from time to time. Waits. Without effect without a
   // state directory.
   void WriteTime(std::chrono::steady_clock::time_point now);
 
   // Writes a payload, whose SHA-256 is `digest`; null without a state directory. Waits. Errors: STATE_FULL,
   // STATE_UNAVAILABLE.
-  absl::StatusOr<std::shared_ptr<const state::KeptPayload>> Keep(const std::string& digest,
-                                                                 absl::Span<const char> bytes);
+  absl::StatusOr<std::shared_ptr<const state::DurablePayload>> Keep(const std::string& digest,
+                                                                    absl::Span<const char> bytes);
 
   // Brings a payload to `to`, which has its size, and verifies it. Waits. DATA_LOSS names the file; STATE_UNAVAILABLE.
   absl::Status Read(const std::string& digest, absl::Span<char> to) const;
 
   // The row of an open session, whose payload may be null for none (StateStore::CommitSession and the like). Wait.
   // STATE_FULL, STATE_UNAVAILABLE. Removing a session that is not there is OK.
-  absl::Status CommitSession(state::SessionRow row, const state::KeptPayload* payload);
-  absl::Status UpdateSession(state::SessionRow row, const state::KeptPayload* payload);
+  absl::Status CommitSession(state::SessionRow row, const state::DurablePayload* payload);
+  absl::Status UpdateSession(state::SessionRow row, const state::DurablePayload* payload);
   absl::Status RemoveSession(const state::SessionRow& row);
 
   // The row of an operation, in place of an earlier one with its id and owner. Wait. STATE_FULL, STATE_UNAVAILABLE.
@@ -110,7 +110,7 @@ class DurableObjects {
     if (absl::IsAlreadyExists(kept)) return AlreadyExists(StoredOf<Store>::Name(id));
     if (!kept.ok()) return StateError(kept);
     const absl::Status inserted = store.Insert(std::move(object));
-    // A session's result, which is not kept, may have taken the id.
+    // A session's result, which is not durable, may have taken the id.
     if (!inserted.ok()) (void)state_->Remove(StoredOf<Store>::kKind, id, owner);
     return inserted;
   }
@@ -158,7 +158,7 @@ class DurableObjects {
     row.description = origin.description;
     row.identity = object.digest;
     row.create_time = NanosecondsOf(object.create_time);
-    if (object.expiry) row.expire_time = KeptTime(*object.expiry);
+    if (object.expiry) row.expire_time = DurableTime(*object.expiry);
     if constexpr (requires { object.request; }) {
       if (object.request) {
         row.request_id = object.request->id;
@@ -168,7 +168,7 @@ class DurableObjects {
     return row;
   }
 
-  int64_t KeptNow(std::chrono::steady_clock::time_point now) const;
+  int64_t DurableNow(std::chrono::steady_clock::time_point now) const;
   // STATE_FULL or STATE_UNAVAILABLE for an error of the state directory.
   absl::Status StateError(const absl::Status& status) const;
   // OK also when there is no such row.

@@ -36,7 +36,7 @@ Pointer Spooled(const StoredVolume& volume) {
   spooled->id = volume.id;
   spooled->owner = volume.owner;
   spooled->id_was_chosen = volume.id_was_chosen;
-  spooled->pinned = volume.pinned;
+  spooled->evictable = volume.evictable;
   spooled->pixel_type = volume.pixel_type;
   spooled->digest = volume.digest;
   spooled->content_digest = volume.content_digest;
@@ -53,7 +53,7 @@ Pointer Spooled(const StoredVolume& volume) {
 std::vector<Evictable> EvictablesOf(const VolumeStore& volumes, int device) {
   std::vector<Evictable> evictables;
   volumes.ForEach([&](const std::string& key, const Pointer& volume) {
-    const bool may_go = volume->residency != nullptr && !volume->pinned && HasVoxels(*volume) &&
+    const bool may_go = volume->residency != nullptr && volume->evictable && HasVoxels(*volume) &&
                         volume.use_count() == 1 && volume->reservation.device() == device;
     if (may_go) evictables.push_back({key, volume->residency->last_use(), volume->reservation.resident_bytes()});
   });
@@ -101,7 +101,7 @@ void Load(DeviceContext& to, const Pointer& spooled, Clock::time_point begin, Cl
 
 }  // namespace
 
-Residency::Residency(KeptContent content) : content_(std::move(content)), last_use_(NextReplicaUse()) {}
+Residency::Residency(DurableContent content) : content_(std::move(content)), last_use_(NextReplicaUse()) {}
 
 Residency::State Residency::state() const {
   std::lock_guard<std::mutex> lock(mutex_);

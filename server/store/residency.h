@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residency: on a server that keeps its objects, device memory is a cache of volumes. A volume that nobody uses gives
 // its memory back when a claim needs room, the one that was used longest ago first, and is loaded again from the spool,
-// verified, for the work that needs it. Volumes in use (by a job, an open session, a download) and pinned ones stay.
+// verified, for the work that needs it. Volumes in use (by a job, an open session, a download) and those that are not
+// evictable stay.
 //
 // The forms of a volume, with and without voxels, take each other's place in the store and share one Residency.
 #ifndef INTRAWARP_SERVER_STORE_RESIDENCY_H_
@@ -22,8 +23,8 @@ namespace intrawarp::server {
 struct DeviceContext;
 struct ServerContext;
 
-// The content of a kept object: the upload that would bring it.
-struct KeptContent {
+// The content of a durable object: the upload that would bring it.
+struct DurableContent {
   std::string header;   // a serialised UploadHeader
   std::string payload;  // a SHA-256
   int64_t payload_bytes = 0;
@@ -36,9 +37,9 @@ class Residency {
   using DoneFn = std::function<void(const absl::StatusOr<Pointer>&)>;
   enum class State { kSpooled, kLoading, kResident };
 
-  explicit Residency(KeptContent content);
+  explicit Residency(DurableContent content);
 
-  const KeptContent& content() const { return content_; }
+  const DurableContent& content() const { return content_; }
   State state() const;
   // Grows with each use of any volume.
   int64_t last_use() const;
@@ -55,7 +56,7 @@ class Residency {
   void Leave(const absl::StatusOr<Pointer>& loaded);
 
  private:
-  const KeptContent content_;
+  const DurableContent content_;
   mutable std::mutex mutex_;
   State state_ = State::kResident;
   int64_t last_use_;

@@ -107,7 +107,7 @@ class ResidentStore {
     return key->substr(id.size() + 1);
   }
 
-  // An object of this id is kept but cannot be had, for this reason: its id stays taken until it is erased.
+  // An object of this id is durable but cannot be had, for this reason: its id stays taken until it is erased.
   void MarkLost(const std::string& id, const absl::Status& why, const std::string& owner = "") {
     std::lock_guard<std::mutex> lock(mutex_);
     lost_[OwnedKey(id, owner)] = why;
@@ -168,7 +168,7 @@ class ResidentStore {
     it->second.swap(with);
     return true;
   }
-  // It is kept but cannot be had any more, as MarkLost. False when it is gone.
+  // It is durable but cannot be had any more, as MarkLost. False when it is gone.
   template <typename Predicate>
   bool Lose(const std::string& key, const Predicate& is_it, const absl::Status& why) {
     Pointer lost;  // freed after the lock

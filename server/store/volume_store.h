@@ -29,7 +29,8 @@ struct StoredVolume {
   std::string owner;
   // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.
   bool id_was_chosen = false;
-  bool pinned = false;
+  // Whether its voxels may leave the device while nobody uses it (residency.h).
+  bool evictable = true;
   PixelType pixel_type = PixelType::kFloat32;
   std::string digest;           // SHA-256 over content_digest, pixel type, geometry, rescale and known provenance
   std::string content_digest;   // SHA-256 of the uploaded bytes alone

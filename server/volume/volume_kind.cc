@@ -24,7 +24,7 @@ namespace {
 // The length of a SHA-256.
 constexpr size_t kHashBytes = 32;
 
-// The upload id in the kept header of a provisional volume (volume.proto) that the server has made itself of DICOM
+// The upload id in the durable header of a provisional volume (volume.proto) that the server has made itself of DICOM
 // images: it tells so after a restart. No client may upload a volume of such a source.
 constexpr char kProvisionalUpload[] = "provisional";
 
@@ -58,7 +58,7 @@ absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   if (!geometry.ok()) return Within("geometry", geometry.status());
   content.geometry = *geometry;
   INTRAWARP_ASSIGN_OR_RETURN(content.pixel_type, PixelTypeFromProto(upload.pixel_type()));
-  content.pinned = upload.pinned();
+  content.evictable = !upload.pinned();
   if (upload.has_provenance()) {
     INTRAWARP_RETURN_IF_ERROR(Within("provenance", CheckProvenance(upload.provenance())));
     content.provenance = upload.provenance();
@@ -188,7 +188,7 @@ class VolumeKind final : public NewObjectOf<StoredVolume> {
   absl::StatusOr<std::shared_ptr<StoredVolume>> Take(Grant reservation, const std::string&) override {
     auto stored = std::make_shared<StoredVolume>();
     stored->pixel_type = content_.pixel_type;
-    stored->pinned = content_.pinned;
+    stored->evictable = content_.evictable;
     stored->content_digest = spec().content_digest;
     stored->provenance = content_.provenance;
     stored->is_provisional = content_.is_provisional;
@@ -255,7 +255,7 @@ v1::UploadHeader HeaderOf(const ObjectSpec& spec, const VolumeContent& content) 
   *volume.mutable_provenance() = content.provenance;
   volume.set_pixel_type(PixelTypeToProto(content.pixel_type));
   *volume.mutable_rescale() = RescaleToProto(content.rescale);
-  volume.set_pinned(content.pinned);
+  volume.set_pinned(!content.evictable);
   return header;
 }
 

@@ -26,7 +26,7 @@ struct VolumeContent {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   Rescale rescale;
-  bool pinned = false;
+  bool evictable = true;
   v1::Provenance provenance;
   // More images of it may come (volume.proto).
   bool is_provisional = false;

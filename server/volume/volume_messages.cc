@@ -32,7 +32,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   to.set_digest(volume.content_digest);
   to.set_resident_bytes(ChargedBytes(PreparedImage::Bytes(volume.image.geometry())));
   to.set_residency(ResidencyOf(volume));
-  to.set_pinned(volume.pinned);
+  to.set_pinned(!volume.evictable);
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
   if (volume.provenance.source() != v1::PROVENANCE_SOURCE_UNSPECIFIED) *to.mutable_provenance() = volume.provenance;
   to.set_provisional(volume.is_provisional);

@@ -11,7 +11,7 @@
 namespace intrawarp::server {
 
 v1::Volume VolumeToProto(const StoredVolume& volume);
-// One that is kept but cannot be had.
+// One that is durable but cannot be had.
 v1::Volume FailedVolume(const std::string& id, const std::string& owner);
 
 }  // namespace intrawarp::server

@@ -275,7 +275,8 @@ void JobsBench::PrintMemory(int repeat) {
   std::printf("repeat %4d: process %8.1f MB, %8.1f MB allocated", repeat, ResidentMegabytes(), AllocatedMegabytes());
   if (is_cuda) std::printf(", GPU %9.1f MB", 1e-6 * static_cast<double>(memory.total_bytes - memory.free_bytes));
   std::printf(", accounted %lld B, page-locked %lld B lent, %.1f MB kept\n", static_cast<long long>(held.accounted),
-              static_cast<long long>(held.leased), 1e-6 * static_cast<double>(server_->context().pinned.kept_bytes()));
+              static_cast<long long>(held.leased),
+              1e-6 * static_cast<double>(server_->context().pinned.pooled_bytes()));
   std::fflush(stdout);
 }
 

@@ -86,11 +86,11 @@ TEST_P(DeviceMemoryTest, PinnedPoolKeepsWhatComesBackUpToItsCapacity) {
     first = (*all)->as<void>();
   }
   EXPECT_EQ(pool.leased_bytes(), 0u);
-  EXPECT_EQ(pool.kept_bytes(), 4 * kPage);
+  EXPECT_EQ(pool.pooled_bytes(), 4 * kPage);
   EXPECT_EQ((*pool.Lease(4 * kPage))->as<void>(), first);
   // How much is leased is for the callers to bound; what is beyond the capacity is not kept.
   EXPECT_OK(pool.Lease(5 * kPage));
-  EXPECT_EQ(pool.kept_bytes(), 0u);
+  EXPECT_EQ(pool.pooled_bytes(), 0u);
 }
 
 TEST_P(DeviceMemoryTest, PinnedPoolTakesWhatItSays) {
@@ -112,9 +112,9 @@ TEST_P(DeviceMemoryTest, PinnedPoolDropsTheLargestBufferForANewOne) {
     ASSERT_OK(small);
     ASSERT_OK(large);
   }
-  EXPECT_EQ(pool.kept_bytes(), 9 * kPage);
+  EXPECT_EQ(pool.pooled_bytes(), 9 * kPage);
   ASSERT_OK(pool.Lease(3 * kPage));
-  EXPECT_EQ(pool.kept_bytes(), (1 + 3) * kPage);
+  EXPECT_EQ(pool.pooled_bytes(), (1 + 3) * kPage);
 }
 
 TEST(PinnedPoolTest, TheFirstHealthyDevicePageLocks) {

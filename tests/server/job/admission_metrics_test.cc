@@ -41,7 +41,7 @@ TEST(AdmissionMetrics, MirrorsTheLedger) {
   const auto grant = ledger.Admit(claim, Share::kCommon);
   ASSERT_TRUE(grant.ok()) << grant.status();
   metrics.Set(ledger, {4});
-  metrics.SetPinnedKept(4096);
+  metrics.SetPinnedPooled(4096);
   metrics.SetTable("calls", 1, 9);
   const std::string text = registry.Scrape();
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{kind=\"resident\"} 6\n"));

@@ -257,7 +257,7 @@ TEST_P(MakeObjectTest, ADamagedDescriptionIsNotStored) {
 
 TEST_P(MakeObjectTest, ARestoredObjectIsWhatItWas) {
   FakeObject object(Spec(), std::nullopt);
-  KeptIdentity identity;
+  DurableIdentity identity;
   identity.id = "was";
   identity.owner = "bob";
   identity.id_was_chosen = true;

@@ -389,9 +389,9 @@ struct StateFolder {
   ServerOptions options_;
 };
 
-class KeptOperationsTest : protected StateFolder, public OperationServiceTest {
+class DurableOperationsTest : protected StateFolder, public OperationServiceTest {
  protected:
-  KeptOperationsTest()
+  DurableOperationsTest()
       : OperationServiceTest([this](ServerOptions& options) {
           options.state_dir = folder_;
           options.drain_timeout = std::chrono::milliseconds(100);
@@ -403,9 +403,9 @@ class KeptOperationsTest : protected StateFolder, public OperationServiceTest {
     MakeStubs();
   }
 };
-INTRAWARP_INSTANTIATE_DEVICE_TEST(KeptOperationsTest);
+INTRAWARP_INSTANTIATE_DEVICE_TEST(DurableOperationsTest);
 
-TEST_P(KeptOperationsTest, ARestartFindsWhatEndedAndFailsWhatRan) {
+TEST_P(DurableOperationsTest, ARestartFindsWhatEndedAndFailsWhatRan) {
   PutMatrices();
   ASSERT_TRUE(Detached(*sparse_, ProductRequest("done")).status.ok());
   const v1::Operation done = Wait("done").operation;

@@ -200,7 +200,7 @@ class Life {
     if (!stream->Write(request) || !stream->Read(&response)) return ExpectClear(stream->Finish(), "session");
     EXPECT_TRUE(response.has_opened());
     session_kept_ = true;
-    for (int n = 1; n <= 3; ++n) EXPECT_TRUE(Frame(*stream, n, &kept_frame_)) << n;
+    for (int n = 1; n <= 3; ++n) EXPECT_TRUE(Frame(*stream, n, &durable_frame_)) << n;
     rpc.TryCancel();
     stream->Finish();
   }
@@ -215,7 +215,7 @@ class Life {
       const grpc::Status status = stream->Finish();
       FAIL() << "the session was opened: " << status.error_message();
     }
-    EXPECT_GE(response.opened().resumed_from_frame(), kept_frame_.value_or(0));
+    EXPECT_GE(response.opened().resumed_from_frame(), durable_frame_.value_or(0));
     std::optional<int64_t> ignored;
     EXPECT_TRUE(Frame(*stream, 10, &ignored));
     stream->WritesDone();
@@ -228,7 +228,7 @@ class Life {
   std::set<std::string> deleted_;
   std::map<std::string, std::string> content_;
   bool session_kept_ = false;
-  std::optional<int64_t> kept_frame_;
+  std::optional<int64_t> durable_frame_;
 };
 
 int Step() {

@@ -355,7 +355,7 @@ struct Life {
   }
   // A session that opens, goes on from one start to the next, and of which "closed" closes.
   void RunSession(StateStore& store, const std::string& id, const std::string& start) {
-    const auto none = KeptPayload();
+    const auto none = DurablePayload();
     SessionRow row = Session(id);
     if (!store.CommitSession(row, none).ok()) {
       open.insert("sessions/" + id);
@@ -407,7 +407,7 @@ std::map<std::string, std::string> Sessions(StateStore& store) {
 }
 
 // Compares a store after a restart with the life before it.
-void ExpectKept(StateStore& store, const Life& life) {
+void ExpectDurable(StateStore& store, const Life& life) {
   const std::map<std::string, std::string> all = Everything(store);
   for (const auto& [id, bytes] : life.kept) {
     if (life.open.count(id) != 0) continue;  // its removal failed
@@ -442,7 +442,7 @@ void SweepFaults(Fault fault, int seed) {
     disk.LosePower(seed);
     const auto after = OpenIn(disk);
     ASSERT_NE(after, nullptr);
-    ExpectKept(*after, life);
+    ExpectDurable(*after, life);
     std::set<std::string> payloads;
     const auto rows = after->List();
     ASSERT_TRUE(rows.ok()) << rows.status();

@@ -270,7 +270,7 @@ TEST_P(ResidencyTest, AFlippedBitIsFoundOnTheWayBackAndNeverServed) {
   for (const char* id : {"a", "b", "c", "d"}) ASSERT_TRUE(Put(id).ok());
   ASSERT_EQ(List(), "(a)bcd");
   const auto rows = *context().durable.state().List();
-  disk_.FlipBit("d/" + state::Spool::FileName(rows[0].payload), 1000);
+  disk_.FlipBit("d/" + state::PayloadSpool::FileName(rows[0].payload), 1000);
   const grpc::Status damaged = Download("a").status;
   EXPECT_STATUS(damaged, grpc::DATA_LOSS, "volumes/a");
   EXPECT_EQ(ReasonOf(damaged), v1::OBJECT_DAMAGED);

@@ -72,7 +72,7 @@ TEST_F(VolumeKindTest, ItsHeaderMakesTheSameVolume) {
       EXPECT_EQ((*stored)->pixel_type, PixelType::kInt16);
       EXPECT_EQ((*stored)->content_digest, volume.spec.content_digest);
       EXPECT_EQ((*stored)->provenance.SerializeAsString(), volume.content.provenance.SerializeAsString());
-      EXPECT_FALSE((*stored)->pinned);
+      EXPECT_TRUE((*stored)->evictable);
     }
   }
 }

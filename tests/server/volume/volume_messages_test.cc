@@ -54,7 +54,7 @@ TEST_P(VolumeMessagesTest, EachFieldGoesWhereItBelongs) {
 
 TEST_P(VolumeMessagesTest, WhatIsNotTheRuleIsTold) {
   const auto volume = MakeVolume();
-  volume->pinned = true;
+  volume->evictable = false;
   volume->is_provisional = true;
   volume->expiry = Expiry{system_clock::time_point(seconds(160)), {}};
   volume->provenance.set_source(v1::PROVENANCE_SOURCE_STORAGE);
@@ -68,7 +68,7 @@ TEST_P(VolumeMessagesTest, WhatIsNotTheRuleIsTold) {
 TEST_P(VolumeMessagesTest, TheResidencyIsThatOfNow) {
   const auto volume = MakeVolume();
   EXPECT_EQ(VolumeToProto(*volume).residency(), v1::RESIDENCY_RESIDENT) << "it cannot leave";
-  volume->residency = std::make_shared<Residency>(KeptContent());
+  volume->residency = std::make_shared<Residency>(DurableContent());
   EXPECT_EQ(VolumeToProto(*volume).residency(), v1::RESIDENCY_RESIDENT);
   volume->residency->SetSpooled();
   EXPECT_EQ(VolumeToProto(*volume).residency(), v1::RESIDENCY_SPOOLED);

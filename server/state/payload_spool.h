@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spool: payloads in files that are named by their SHA-256. A payload is written under a temporary name, synced,
+// PayloadSpool: payloads in files that are named by their SHA-256. A payload is written under a temporary name, synced,
 // renamed, and the folder is synced: a file that has its name is whole, also after a loss of power.
 //
 // The layout of a spool folder: {64 hex digits} for a payload, "new-{n}" for one on its way.
 //
 // Thread safety: safe for concurrent use, except that nobody else uses a payload while it is removed.
-#ifndef INTRAWARP_SERVER_STATE_SPOOL_H_
-#define INTRAWARP_SERVER_STATE_SPOOL_H_
+#ifndef INTRAWARP_SERVER_STATE_PAYLOAD_SPOOL_H_
+#define INTRAWARP_SERVER_STATE_PAYLOAD_SPOOL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace intrawarp::state {
 
-class Spool {
+class PayloadSpool {
  public:
   // `files` outlives the spool.
-  Spool(FileLayer& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  PayloadSpool(FileLayer& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
 
   // Makes the folder unless it is there.
   absl::Status Create();
@@ -69,4 +69,4 @@ class Spool {
 
 }  // namespace intrawarp::state
 
-#endif  // INTRAWARP_SERVER_STATE_SPOOL_H_
+#endif  // INTRAWARP_SERVER_STATE_PAYLOAD_SPOOL_H_

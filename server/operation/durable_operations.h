@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on a server that keeps its objects.
-#ifndef INTRAWARP_SERVER_OPERATION_KEPT_OPERATIONS_H_
-#define INTRAWARP_SERVER_OPERATION_KEPT_OPERATIONS_H_
+#ifndef INTRAWARP_SERVER_OPERATION_DURABLE_OPERATIONS_H_
+#define INTRAWARP_SERVER_OPERATION_DURABLE_OPERATIONS_H_
 
 #include <string>
 #include <vector>
@@ -21,4 +21,4 @@ absl::Status RestoreOperations(ServerContext& context);
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_OPERATION_KEPT_OPERATIONS_H_
+#endif  // INTRAWARP_SERVER_OPERATION_DURABLE_OPERATIONS_H_

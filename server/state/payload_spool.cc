@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/state/spool.h"
+#include "server/state/payload_spool.h"
 
 #include <algorithm>
 #include <memory>
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 absl::Status Damaged(const std::string& digest, absl::string_view how) {
-  return absl::DataLossError(absl::StrCat(Spool::FileName(digest), " ", how));
+  return absl::DataLossError(absl::StrCat(PayloadSpool::FileName(digest), " ", how));
 }
 
 // An open payload of the size that it should have.
@@ -37,11 +37,11 @@ absl::Status ReadPiece(File& file, const std::string& digest, int64_t offset, ab
 
 }  // namespace
 
-std::string Spool::FileName(const std::string& digest) {
+std::string PayloadSpool::FileName(const std::string& digest) {
   return absl::StrCat("spool/", absl::BytesToHexString(digest));
 }
 
-std::optional<std::string> Spool::DigestIn(absl::string_view name) {
+std::optional<std::string> PayloadSpool::DigestIn(absl::string_view name) {
   const bool is_digest = name.size() == 2 * io::Sha256::kBytes && std::all_of(name.begin(), name.end(), [](char c) {
                            return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
                          });
@@ -49,13 +49,13 @@ std::optional<std::string> Spool::DigestIn(absl::string_view name) {
   return absl::HexStringToBytes(name);
 }
 
-std::string Spool::Path(const std::string& digest) const {
+std::string PayloadSpool::Path(const std::string& digest) const {
   return absl::StrCat(folder_, "/", absl::BytesToHexString(digest));
 }
 
-absl::Status Spool::Create() { return files_.MakeDirectory(folder_); }
+absl::Status PayloadSpool::Create() { return files_.MakeDirectory(folder_); }
 
-absl::Status Spool::WriteTemporary(const std::string& path, absl::Span<const char> bytes) {
+absl::Status PayloadSpool::WriteTemporary(const std::string& path, absl::Span<const char> bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files_.Open(path, OpenMode::kWrite));
   const auto total = static_cast<int64_t>(bytes.size());
   for (int64_t begin = 0; begin < total; begin += kPieceBytes) {
@@ -65,7 +65,7 @@ absl::Status Spool::WriteTemporary(const std::string& path, absl::Span<const cha
   return file->Sync();
 }
 
-absl::Status Spool::Write(const std::string& digest, absl::Span<const char> bytes) {
+absl::Status PayloadSpool::Write(const std::string& digest, absl::Span<const char> bytes) {
   const std::string temporary = absl::StrCat(folder_, "/new-", next_temporary_++);
   absl::Status status = WriteTemporary(temporary, bytes);
   if (status.ok()) status = files_.Rename(temporary, Path(digest));
@@ -76,7 +76,7 @@ absl::Status Spool::Write(const std::string& digest, absl::Span<const char> byte
   return files_.SyncDirectory(folder_);
 }
 
-absl::Status Spool::Read(const std::string& digest, absl::Span<char> to) const {
+absl::Status PayloadSpool::Read(const std::string& digest, absl::Span<char> to) const {
   const auto total = static_cast<int64_t>(to.size());
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenWhole(files_, Path(digest), digest, total));
   io::Sha256 hash;
@@ -88,7 +88,7 @@ absl::Status Spool::Read(const std::string& digest, absl::Span<char> to) const {
   return hash.Finish() == digest ? absl::OkStatus() : Damaged(digest, "does not have its SHA-256");
 }
 
-absl::Status Spool::Verify(const std::string& digest, int64_t bytes) const {
+absl::Status PayloadSpool::Verify(const std::string& digest, int64_t bytes) const {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenWhole(files_, Path(digest), digest, bytes));
   std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, bytes)));
   io::Sha256 hash;
@@ -100,12 +100,12 @@ absl::Status Spool::Verify(const std::string& digest, int64_t bytes) const {
   return hash.Finish() == digest ? absl::OkStatus() : Damaged(digest, "does not have its SHA-256");
 }
 
-absl::Status Spool::Remove(const std::string& digest) {
+absl::Status PayloadSpool::Remove(const std::string& digest) {
   const absl::Status removed = files_.Remove(Path(digest));
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
-absl::StatusOr<Spool::Contents> Spool::List() const {
+absl::StatusOr<PayloadSpool::Contents> PayloadSpool::List() const {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
   Contents contents;
   for (const std::string& name : names) {
@@ -119,7 +119,7 @@ absl::StatusOr<Spool::Contents> Spool::List() const {
   return contents;
 }
 
-absl::StatusOr<int> Spool::RemoveTemporary() {
+absl::StatusOr<int> PayloadSpool::RemoveTemporary() {
   INTRAWARP_ASSIGN_OR_RETURN(const Contents contents, List());
   for (const std::string& name : contents.others) {
     INTRAWARP_RETURN_IF_ERROR(files_.Remove(absl::StrCat(folder_, "/", name)));

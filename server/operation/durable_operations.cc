@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/operation/kept_operations.h"
+#include "server/operation/durable_operations.h"
 
 #include <functional>
 #include <memory>
@@ -16,15 +16,16 @@
 namespace intrawarp::server {
 namespace {
 
-// In a row the expire_time is one of DurableObjects::KeptTime, since the wall clock may have stepped at the next start.
-int64_t KeptTimeIn(const v1::Operation& message) {
+// In a row the expire_time is one of DurableObjects::DurableTime, since the wall clock may have stepped at the next
+// start.
+int64_t DurableTimeIn(const v1::Operation& message) {
   return message.expire_time().seconds() * 1'000'000'000 + message.expire_time().nanos();
 }
 
 v1::Operation ToRow(const Operation& operation, const DurableObjects& durable) {
   v1::Operation message = OperationToProto(operation);
   if (!operation.expiry) return message;
-  const int64_t time = durable.KeptTime(*operation.expiry);
+  const int64_t time = durable.DurableTime(*operation.expiry);
   message.mutable_expire_time()->set_seconds(time / 1'000'000'000);
   message.mutable_expire_time()->set_nanos(static_cast<int32_t>(time % 1'000'000'000));
   return message;
@@ -34,7 +35,7 @@ absl::StatusOr<Operation> Parse(const state::OperationRow& row, const ServerCont
   v1::Operation message;
   if (!message.ParseFromString(row.description)) return absl::DataLossError("an operation in the catalogue is damaged");
   INTRAWARP_ASSIGN_OR_RETURN(Operation operation, OperationFromProto(message, row.fingerprint, context.seams));
-  if (message.has_expire_time()) operation.expiry = context.durable.ExpiryAt(KeptTimeIn(message));
+  if (message.has_expire_time()) operation.expiry = context.durable.ExpiryAt(DurableTimeIn(message));
   if (operation.key.id == row.id && operation.key.owner == row.owner) return operation;
   return absl::DataLossError("an operation in the catalogue is that of another row");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions of a server with a state directory that stops, is killed or loses its power, and starts again.
-#include "server/session/kept_sessions.h"
+#include "server/session/durable_sessions.h"
 
 #include <unistd.h>
 
@@ -34,9 +34,9 @@ struct Disk {
   ServerOptions options_;
 };
 
-class KeptSessionsTest : protected Disk, public SessionTest {
+class DurableSessionsTest : protected Disk, public SessionTest {
  protected:
-  KeptSessionsTest()
+  DurableSessionsTest()
       : SessionTest(ServerLimits(), [this](ServerOptions& options) {
           options.state_dir = "d";
           options.state_files = files_.get();
@@ -100,10 +100,10 @@ class KeptSessionsTest : protected Disk, public SessionTest {
     return carrier.Answers();
   }
   // Waits until the disk has the session's newest transform.
-  void WaitUntilKept(NavigateSession& session, int64_t frame) {
+  void WaitUntilDurable(NavigateSession& session, int64_t frame) {
     EXPECT_TRUE(Eventually([&] {
       session.Flush();
-      return session.kept_frame() == frame;
+      return session.durable_frame() == frame;
     }));
   }
   // The transform of a frame's answer, bit by bit.
@@ -117,15 +117,15 @@ class KeptSessionsTest : protected Disk, public SessionTest {
   }
   std::vector<state::SessionRow> Rows() { return *context().durable.state().ListSessions(); }
 };
-INTRAWARP_INSTANTIATE_DEVICE_TEST(KeptSessionsTest);
+INTRAWARP_INSTANTIATE_DEVICE_TEST(DurableSessionsTest);
 
 // The frame after a restart has the bits that it has without one.
-TEST_P(KeptSessionsTest, ASessionGoesOnFromItsLastGoodTransform) {
+TEST_P(DurableSessionsTest, ASessionGoesOnFromItsLastGoodTransform) {
   for (const StageKind method : {StageKind::kRigid, StageKind::kAffine, StageKind::kFfd, StageKind::kLogDemons}) {
     SCOPED_TRACE(static_cast<int>(method));
     auto carrier = Open(Config(method));
     Run(*carrier, 1, 3);
-    WaitUntilKept(carrier->session(), 3);
+    WaitUntilDurable(carrier->session(), 3);
     files_->Unplug();
     ASSERT_OK(carrier->Send(GoodFrame(4)));
     const v1::FrameResult fourth = Answers(*carrier, 4)[3];
@@ -161,12 +161,12 @@ TEST_P(KeptSessionsTest, ASessionGoesOnFromItsLastGoodTransform) {
   }
 }
 
-TEST_P(KeptSessionsTest, ASessionKeepsItsChoiceOfStages) {
+TEST_P(DurableSessionsTest, ASessionKeepsItsChoiceOfStages) {
   v1::NavigateConfig config = Config();
   config.clear_options();
   auto carrier = Open(config);
   Run(*carrier, 1, 2);
-  WaitUntilKept(carrier->session(), 2);
+  WaitUntilDurable(carrier->session(), 2);
   const std::vector<StageOptions> chosen = carrier->session().start()->chosen;
   carrier->Break();
   carrier.reset();
@@ -177,7 +177,7 @@ TEST_P(KeptSessionsTest, ASessionKeepsItsChoiceOfStages) {
   EXPECT_EQ((*session)->start()->chosen.size(), chosen.size());
 }
 
-TEST_P(KeptSessionsTest, AStopWritesTheNewestTransform) {
+TEST_P(DurableSessionsTest, AStopWritesTheNewestTransform) {
   auto carrier = Open(Config());
   Run(*carrier, 1, 5);
   carrier->Break();
@@ -188,7 +188,7 @@ TEST_P(KeptSessionsTest, AStopWritesTheNewestTransform) {
 }
 
 // What a client was told of is there, whatever of the rest the disk has.
-TEST_P(KeptSessionsTest, WhatWasAcknowledgedOutlivesALossOfPower) {
+TEST_P(DurableSessionsTest, WhatWasAcknowledgedOutlivesALossOfPower) {
   for (int seed = 0; seed < 4; ++seed) {
     SCOPED_TRACE(seed);
     auto carrier = Open(Config());
@@ -212,7 +212,7 @@ TEST_P(KeptSessionsTest, WhatWasAcknowledgedOutlivesALossOfPower) {
   }
 }
 
-TEST_P(KeptSessionsTest, TheWindowCountsFromTheRestart) {
+TEST_P(DurableSessionsTest, TheWindowCountsFromTheRestart) {
   auto carrier = Open(Config());
   carrier->Break();
   carrier.reset();
@@ -229,7 +229,7 @@ TEST_P(KeptSessionsTest, TheWindowCountsFromTheRestart) {
   EXPECT_EQ(context().sessions.size(), 0);
 }
 
-TEST_P(KeptSessionsTest, OnlyItsOwnerAndOnlyWithItsConfigTakesItUp) {
+TEST_P(DurableSessionsTest, OnlyItsOwnerAndOnlyWithItsConfigTakesItUp) {
   const Identity owner{"or3", Roles(Role::kFrame)};
   v1::NavigateConfig config = Config();
   config.clear_resume_window();
@@ -252,7 +252,7 @@ TEST_P(KeptSessionsTest, OnlyItsOwnerAndOnlyWithItsConfigTakesItUp) {
   EXPECT_EQ((*resumed)->session().owner(), "or3");
 }
 
-TEST_P(KeptSessionsTest, AClosedSessionDoesNotComeBack) {
+TEST_P(DurableSessionsTest, AClosedSessionDoesNotComeBack) {
   auto carrier = Open(Config());
   Run(*carrier, 1, 1);
   std::promise<void> gone;
@@ -265,7 +265,7 @@ TEST_P(KeptSessionsTest, AClosedSessionDoesNotComeBack) {
   EXPECT_TRUE(disk_.Paths("d/spool/").size() == 1) << "the resident volume alone";
 }
 
-TEST_P(KeptSessionsTest, ASessionOfOneConnectionIsNotKept) {
+TEST_P(DurableSessionsTest, ASessionOfOneConnectionIsNotKept) {
   v1::NavigateConfig config = Config();
   config.mutable_resume_window()->set_seconds(0);
   auto carrier = Open(config);
@@ -274,7 +274,7 @@ TEST_P(KeptSessionsTest, ASessionOfOneConnectionIsNotKept) {
   EXPECT_TRUE(Rows().empty());
 }
 
-TEST_P(KeptSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
+TEST_P(DurableSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
   auto carrier = Open(Config());
   files_->Unplug();
   v1::NavigateConfig config = Config();
@@ -286,12 +286,12 @@ TEST_P(KeptSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
   EXPECT_EQ(server::ReasonOf(opened.get_future().get()), v1::STATE_FULL);
   EXPECT_FALSE(context().sessions.Find("t").ok());
   Run(*carrier, 1, 3);
-  EXPECT_FALSE(carrier->session().kept_frame().has_value());
+  EXPECT_FALSE(carrier->session().durable_frame().has_value());
   files_->Replug();
-  WaitUntilKept(carrier->session(), 3);
+  WaitUntilDurable(carrier->session(), 3);
 }
 
-TEST_P(KeptSessionsTest, AClosedSessionWaitsForNoDevice) {
+TEST_P(DurableSessionsTest, AClosedSessionWaitsForNoDevice) {
   auto carrier = Open(Config());
   auto hung = std::make_unique<JobBlocker>(context().copies);
   Run(*carrier, 1, 2);
@@ -309,12 +309,12 @@ TEST_P(KeptSessionsTest, AClosedSessionWaitsForNoDevice) {
 }
 
 // The peer has all of the time that a stop gives to what is under way, and sessions do not wait for it.
-TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
-  const std::string peers = testing::TempDir() + "/kept_sessions_peers_" + std::to_string(getpid());
+TEST_P(DurableSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
+  const std::string peers = testing::TempDir() + "/durable_sessions_peers_" + std::to_string(getpid());
   std::ofstream(peers) << "SCU 127.0.0.1 -\n";
   options_.dicom.listen = "127.0.0.1:0";
   options_.dicom.peers = peers;
-  options_.dicom.spool = testing::TempDir() + "/kept_sessions_spool_" + std::to_string(getpid());
+  options_.dicom.spool = testing::TempDir() + "/durable_sessions_spool_" + std::to_string(getpid());
   std::filesystem::create_directory(options_.dicom.spool);
   options_.drain_timeout = std::chrono::minutes(10);
   Restart();
@@ -329,7 +329,7 @@ TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
   Run(*carrier, 1, 3);
   std::thread stop([this] { server_->Stop(); });
   EXPECT_TRUE(Eventually([this] { return context().sessions.size() == 0; }));
-  EXPECT_EQ(carrier->session().kept_frame(), 3);
+  EXPECT_EQ(carrier->session().durable_frame(), 3);
   (*peer)->Release();
   stop.join();
   carrier.reset();
@@ -339,14 +339,14 @@ TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
   std::filesystem::remove_all(peers);
 }
 
-TEST_P(KeptSessionsTest, ASessionForWhichThereIsNoPlaceNowIsNotForgotten) {
+TEST_P(DurableSessionsTest, ASessionForWhichThereIsNoPlaceNowIsNotForgotten) {
   auto carrier = Open(Config());
   v1::NavigateConfig config = Config();
   config.set_session_id("t");
   auto other = Open(config);
   for (Carrier* one : {carrier.get(), other.get()}) {
     Run(*one, 1, 1);
-    WaitUntilKept(one->session(), 1);
+    WaitUntilDurable(one->session(), 1);
     one->Break();
   }
   carrier.reset();
@@ -360,7 +360,7 @@ TEST_P(KeptSessionsTest, ASessionForWhichThereIsNoPlaceNowIsNotForgotten) {
   EXPECT_EQ(context().sessions.size(), 2);
 }
 
-TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {
+TEST_P(DurableSessionsTest, ASessionThatCannotGoOnIsForgotten) {
   PutResident("other");
   auto carrier = Open(Config());
   v1::NavigateConfig config = Config();
@@ -368,7 +368,7 @@ TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {
   config.set_fixed("volumes/other");
   auto other = Open(config);
   Run(*other, 1, 1);
-  WaitUntilKept(other->session(), 1);
+  WaitUntilDurable(other->session(), 1);
   ASSERT_OK(context().durable.Erase(context().volumes, "resident", Anybody()));
   carrier->Break();
   other->Break();
@@ -392,11 +392,11 @@ TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {
   EXPECT_TRUE(Rows().empty());
 }
 
-TEST_P(KeptSessionsTest, ADamagedTransformIsNeverAStart) {
+TEST_P(DurableSessionsTest, ADamagedTransformIsNeverAStart) {
   auto carrier = Open(Config(StageKind::kFfd));
   Run(*carrier, 1, 1);
-  WaitUntilKept(carrier->session(), 1);
-  const std::string payload = "d/" + state::Spool::FileName(Rows()[0].payload);
+  WaitUntilDurable(carrier->session(), 1);
+  const std::string payload = "d/" + state::PayloadSpool::FileName(Rows()[0].payload);
   carrier->Break();
   carrier.reset();
   server_.reset();

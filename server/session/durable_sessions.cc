@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/session/kept_sessions.h"
+#include "server/session/durable_sessions.h"
 
 #include <future>
 #include <memory>
@@ -24,29 +24,30 @@ namespace intrawarp::server {
 namespace {
 
 // A session as its row has it.
-struct Kept {
+struct DurableSession {
   v1::NavigateConfig config;
   v1::Session session;
   std::vector<StageOptions> chosen;
 };
 
-absl::StatusOr<Kept> Parse(const state::SessionRow& row) {
-  Kept kept;
+absl::StatusOr<DurableSession> Parse(const state::SessionRow& row) {
+  DurableSession saved;
   v1::RegistrationOptions chosen;
-  if (!kept.config.ParseFromString(row.config) || !kept.session.ParseFromString(row.description) ||
+  if (!saved.config.ParseFromString(row.config) || !saved.session.ParseFromString(row.description) ||
       !chosen.ParseFromString(row.chosen)) {
     return absl::DataLossError("its row is damaged");
   }
   for (const v1::Stage& stage : chosen.stages()) {
     INTRAWARP_ASSIGN_OR_RETURN(StageOptions options, StageFromProto(stage));
-    kept.chosen.push_back(std::move(options));
+    saved.chosen.push_back(std::move(options));
   }
-  return kept;
+  return saved;
 }
 
-// The session of the config among what is kept now. Other objects may have taken the ids of its own.
-absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::SessionRow& row, const Kept& kept) {
-  v1::NavigateConfig config = kept.config;
+// The session of the config among what is durable now. Other objects may have taken the ids of its own.
+absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::SessionRow& row,
+                                     const DurableSession& saved) {
+  v1::NavigateConfig config = saved.config;
   // The last good transform has taken its place, and it may be gone.
   const bool has_begun = !row.start_header.empty();
   if (has_begun) config.mutable_options()->clear_initial_transform();
@@ -56,8 +57,8 @@ absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::
     return absl::FailedPreconditionError(
         "its volume, a mask or its initial transform has been replaced by another one");
   }
-  if (!setup.is_kept) return absl::FailedPreconditionError("it has no resume window");
-  setup.asked = kept.config;
+  if (!setup.is_durable) return absl::FailedPreconditionError("it has no resume window");
+  setup.asked = saved.config;
   return setup;
 }
 
@@ -69,29 +70,30 @@ absl::Status WarmUpAndWait(const std::shared_ptr<NavigateSession>& session) {
 }
 
 absl::StatusOr<std::shared_ptr<const GoodResult>> MakeStart(NavigateSession& session, const state::SessionRow& row,
-                                                            const Kept& kept) {
+                                                            const DurableSession& saved) {
   if (row.start_header.empty()) return nullptr;
   INTRAWARP_ASSIGN_OR_RETURN(
       const std::shared_ptr<const StoredTransform> transform,
-      MakeKeptTransform(session.context(), {row.start_header, row.payload, row.payload_bytes}, row.start_description,
-                        [&session](int64_t bytes) { return session.ReserveResult(bytes); }));
+      MakeDurableTransform(session.context(), {row.start_header, row.payload, row.payload_bytes}, row.start_description,
+                           [&session](int64_t bytes) { return session.ReserveResult(bytes); }));
   return std::make_shared<const GoodResult>(
-      GoodResult{kept.session.start_frame_number(), transform->reservation, transform->transform, kept.chosen});
+      GoodResult{saved.session.start_frame_number(), transform->reservation, transform->transform, saved.chosen});
 }
 
-absl::Status Open(const std::shared_ptr<NavigateSession>& session, const state::SessionRow& row, const Kept& kept) {
+absl::Status Open(const std::shared_ptr<NavigateSession>& session, const state::SessionRow& row,
+                  const DurableSession& saved) {
   INTRAWARP_RETURN_IF_ERROR(WarmUpAndWait(session));
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const GoodResult> start, MakeStart(*session, row, kept));
-  session->Restore(row, kept.session, std::move(start));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const GoodResult> start, MakeStart(*session, row, saved));
+  session->Restore(row, saved.session, std::move(start));
   return absl::OkStatus();
 }
 
 absl::Status RestoreSession(ServerContext& context, const state::SessionRow& row) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Kept kept, Parse(row));
-  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, Resolve(context, row, kept));
+  INTRAWARP_ASSIGN_OR_RETURN(const DurableSession saved, Parse(row));
+  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, Resolve(context, row, saved));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session,
                              context.sessions.OpenWith(context, row.id, std::move(setup)));
-  const absl::Status opened = Open(session, row, kept);
+  const absl::Status opened = Open(session, row, saved);
   if (!opened.ok()) session->Close(opened);
   return opened;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations over a restart, on a disk in memory.
-#include "server/operation/kept_operations.h"
+#include "server/operation/durable_operations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ struct ServerRun {
   PartialContext parts;
 };
 
-class KeptOperationsTest : public testing::Test {
+class DurableOperationsTest : public testing::Test {
  protected:
   std::chrono::nanoseconds time_ = hours(1000);
   std::chrono::nanoseconds wall_step_{0};
@@ -90,7 +90,7 @@ class KeptOperationsTest : public testing::Test {
   state::LockedFiles disk_{memory_};  // threads of a server use it
 };
 
-TEST_F(KeptOperationsTest, AnOperationThatEndedComesBackAsItWas) {
+TEST_F(DurableOperationsTest, AnOperationThatEndedComesBackAsItWas) {
   v1::Operation before;
   {
     ServerRun run(disk_, seams_);
@@ -113,7 +113,7 @@ TEST_F(KeptOperationsTest, AnOperationThatEndedComesBackAsItWas) {
             absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(KeptOperationsTest, TimeThatPassedWhileTheServerRanCounts) {
+TEST_F(DurableOperationsTest, TimeThatPassedWhileTheServerRanCounts) {
   {
     ServerRun run(disk_, seams_);
     ASSERT_TRUE(run.Restore().ok());
@@ -136,7 +136,7 @@ TEST_F(KeptOperationsTest, TimeThatPassedWhileTheServerRanCounts) {
 }
 
 // Three days ahead, which no stop of a server explains.
-TEST_F(KeptOperationsTest, AStepOfTheWallClockTakesNoTime) {
+TEST_F(DurableOperationsTest, AStepOfTheWallClockTakesNoTime) {
   {
     ServerRun run(disk_, seams_);
     ASSERT_TRUE(run.Restore().ok());
@@ -156,7 +156,7 @@ TEST_F(KeptOperationsTest, AStepOfTheWallClockTakesNoTime) {
   EXPECT_FALSE(run.operations.Find("request", kAnn).ok());
 }
 
-TEST_F(KeptOperationsTest, WhatWasInterruptedIsDoneWhereItsResultIsThere) {
+TEST_F(DurableOperationsTest, WhatWasInterruptedIsDoneWhereItsResultIsThere) {
   const RequestKey lost{"lost", "print", "ann"}, product{"product", "print", "ann"};
   {
     ServerRun run(disk_, seams_);
@@ -191,7 +191,7 @@ TEST_F(KeptOperationsTest, WhatWasInterruptedIsDoneWhereItsResultIsThere) {
   }
 }
 
-TEST_F(KeptOperationsTest, ARowThatIsDamagedIsRemovedAndTheOthersStay) {
+TEST_F(DurableOperationsTest, ARowThatIsDamagedIsRemovedAndTheOthersStay) {
   {
     ServerRun run(disk_, seams_);
     ASSERT_TRUE(run.Restore().ok());
@@ -221,7 +221,7 @@ TEST_F(KeptOperationsTest, ARowThatIsDamagedIsRemovedAndTheOthersStay) {
   EXPECT_EQ(rows[0].owner, "ann");
 }
 
-TEST_F(KeptOperationsTest, WhatTheDiskDoesNotTakeIsNotKept) {
+TEST_F(DurableOperationsTest, WhatTheDiskDoesNotTakeIsNotKept) {
   state::FaultyFiles files(disk_, state::Fault::kGone);
   ServerRun run(files, seams_);
   ASSERT_TRUE(run.Restore().ok());
@@ -237,7 +237,7 @@ TEST_F(KeptOperationsTest, WhatTheDiskDoesNotTakeIsNotKept) {
   EXPECT_THAT(run.Rows(), IsEmpty());
 }
 
-TEST_F(KeptOperationsTest, ResultsAreThoseOfThisVeryRequest) {
+TEST_F(DurableOperationsTest, ResultsAreThoseOfThisVeryRequest) {
   ServerRun run(disk_, seams_);
   run.PutTransform("x", kKey);
   run.PutMatrix("c", kKey);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/state/spool.h"
+#include "server/state/payload_spool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,22 +25,22 @@ std::string Payload(char seed, size_t size = (size_t{4} << 20) + 17) {
 }
 std::string DigestOf(const std::string& bytes) { return io::Sha256Of(bytes.data(), bytes.size()); }
 
-absl::StatusOr<std::string> ReadBack(const Spool& spool, const std::string& digest, size_t size) {
+absl::StatusOr<std::string> ReadBack(const PayloadSpool& spool, const std::string& digest, size_t size) {
   std::string bytes(size, '\x55');
   const absl::Status status = spool.Read(digest, absl::MakeSpan(bytes));
   if (!status.ok()) return status;
   return bytes;
 }
 
-class SpoolTest : public testing::Test {
+class PayloadSpoolTest : public testing::Test {
  protected:
   std::string PathOf(const std::string& digest) const { return "s/" + absl::BytesToHexString(digest); }
 
   MemoryDisk disk_;
-  Spool spool_{disk_, "s"};
+  PayloadSpool spool_{disk_, "s"};
 };
 
-TEST_F(SpoolTest, APayloadComesBackAsItWent) {
+TEST_F(PayloadSpoolTest, APayloadComesBackAsItWent) {
   for (const size_t size : {size_t{1}, size_t{4} << 20, (size_t{4} << 20) + 17}) {
     const std::string bytes = Payload('a', size);
     ASSERT_TRUE(spool_.Write(DigestOf(bytes), bytes).ok());
@@ -51,14 +51,14 @@ TEST_F(SpoolTest, APayloadComesBackAsItWent) {
   }
 }
 
-TEST_F(SpoolTest, AWrittenPayloadOutlivesALossOfPower) {
+TEST_F(PayloadSpoolTest, AWrittenPayloadOutlivesALossOfPower) {
   const std::string bytes = Payload('p');
   ASSERT_TRUE(spool_.Write(DigestOf(bytes), bytes).ok());
   disk_.LosePower(0);
   EXPECT_TRUE(ReadBack(spool_, DigestOf(bytes), bytes.size()).ok());
 }
 
-TEST_F(SpoolTest, DamageIsReportedByNameAndNeverServed) {
+TEST_F(PayloadSpoolTest, DamageIsReportedByNameAndNeverServed) {
   const std::string bytes = Payload('d');
   const std::string digest = DigestOf(bytes);
   ASSERT_TRUE(spool_.Write(digest, bytes).ok());
@@ -75,7 +75,7 @@ TEST_F(SpoolTest, DamageIsReportedByNameAndNeverServed) {
   EXPECT_TRUE(spool_.Remove(digest).ok());
 }
 
-TEST_F(SpoolTest, WhatIsTornGoes) {
+TEST_F(PayloadSpoolTest, WhatIsTornGoes) {
   const std::string whole = Payload('u', 10);
   ASSERT_TRUE(spool_.Write(DigestOf(whole), whole).ok());
   ASSERT_TRUE(disk_.Open("s/new-7", OpenMode::kWrite).ok());
@@ -86,20 +86,20 @@ TEST_F(SpoolTest, WhatIsTornGoes) {
 }
 
 // Each operation of a write fails once: no error is passed over, and the space comes back.
-TEST_F(SpoolTest, AFaultAtEachOperationOfAWriteIsAnErrorThatLeavesNothingForGood) {
+TEST_F(PayloadSpoolTest, AFaultAtEachOperationOfAWriteIsAnErrorThatLeavesNothingForGood) {
   const std::string bytes = Payload('f');
   for (const Fault fault : {Fault::kFull, Fault::kBroken, Fault::kShortWrite, Fault::kGone}) {
     for (int at = 1;; ++at) {
       MemoryDisk disk;
       FaultyFiles files(disk, fault, at);
-      const absl::Status written = Spool(files, "s").Write(DigestOf(bytes), bytes);
+      const absl::Status written = PayloadSpool(files, "s").Write(DigestOf(bytes), bytes);
       if (!files.has_failed()) {
         EXPECT_GE(at, 6) << "open, two writes, sync, rename, sync of the folder";
         break;
       }
       EXPECT_FALSE(written.ok()) << at;
-      ASSERT_TRUE(Spool(disk, "s").RemoveTemporary().ok());
-      ASSERT_TRUE(Spool(disk, "s").Remove(DigestOf(bytes)).ok());
+      ASSERT_TRUE(PayloadSpool(disk, "s").RemoveTemporary().ok());
+      ASSERT_TRUE(PayloadSpool(disk, "s").Remove(DigestOf(bytes)).ok());
       EXPECT_THAT(disk.Paths("s/"), IsEmpty()) << at;
     }
   }
