@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "engine/base/flags.h"
 
 namespace intrawarp::cli {
@@ -44,7 +44,7 @@ struct Command {
   // it. A flag that is absent is passed over.
   std::vector<PlacedBy> placed_by = {};
   // Prints results to stdout. A status made by UsageError means a wrong command line.
-  std::function<absl::Status(const ParsedFlags& flags, Session& session)> run;
+  std::function<absl::Status(const ParsedFlags& flags, CommandContext& context)> run;
   // What --help prints after the options.
   std::string notes = "";
 };

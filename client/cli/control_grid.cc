@@ -10,13 +10,13 @@ namespace intrawarp::cli {
 
 namespace {
 
-absl::StatusOr<io::ItkTransform> FetchControlGrid(const std::string& transform, Session& session) {
+absl::StatusOr<io::ItkTransform> FetchControlGrid(const std::string& transform, CommandContext& context) {
   v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   client::GridData grid;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
-                             session.client().DownloadField(request, client::SinkInto(&grid), session.call()));
+                             context.client().DownloadField(request, client::SinkInto(&grid), context.call()));
   io::ItkTransform fetched;
   fetched.kind = io::ItkTransform::Kind::kControlGrid;
   INTRAWARP_ASSIGN_OR_RETURN(fetched.affine, AffineMapFromProto(header.affine()));
@@ -26,12 +26,12 @@ absl::StatusOr<io::ItkTransform> FetchControlGrid(const std::string& transform, 
 }
 
 // T(x) - x at the voxels of the fixed image.
-absl::StatusOr<io::ItkTransform> FetchDisplacement(const std::string& transform, Session& session) {
+absl::StatusOr<io::ItkTransform> FetchDisplacement(const std::string& transform, CommandContext& context) {
   v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   client::GridData field;
-  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(request, client::SinkInto(&field), session.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(context.client().DownloadField(request, client::SinkInto(&field), context.call()).status());
   io::ItkTransform fetched;
   fetched.kind = io::ItkTransform::Kind::kDisplacement;
   fetched.grid = field.geometry;
@@ -39,9 +39,9 @@ absl::StatusOr<io::ItkTransform> FetchDisplacement(const std::string& transform,
   return fetched;
 }
 
-absl::StatusOr<io::ItkTransform> Fetch(const v1::Transform& stored, Session& session) {
-  if (stored.kind() == v1::TRANSFORM_KIND_CONTROL_GRID) return FetchControlGrid(stored.name(), session);
-  if (stored.kind() != v1::TRANSFORM_KIND_AFFINE) return FetchDisplacement(stored.name(), session);
+absl::StatusOr<io::ItkTransform> Fetch(const v1::Transform& stored, CommandContext& context) {
+  if (stored.kind() == v1::TRANSFORM_KIND_CONTROL_GRID) return FetchControlGrid(stored.name(), context);
+  if (stored.kind() != v1::TRANSFORM_KIND_AFFINE) return FetchDisplacement(stored.name(), context);
   io::ItkTransform fetched;
   INTRAWARP_ASSIGN_OR_RETURN(fetched.affine, AffineMapFromProto(stored.affine()));
   return fetched;
@@ -65,20 +65,20 @@ void TakeOut(const AffineMap& affine, io::ItkTransform* t) {
 
 }  // namespace
 
-absl::Status WriteControlGrid(const std::string& transform, const std::string& path, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, FetchControlGrid(transform, session));
+absl::Status WriteControlGrid(const std::string& transform, const std::string& path, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, FetchControlGrid(transform, context));
   return Annotate(io::WriteItkTransform(path, fetched), path);
 }
 
-absl::Status WriteItkFile(const std::string& transform, const std::string& path, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform stored, session.client().GetTransform(transform, session.call()));
-  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, Fetch(stored, session));
+absl::Status WriteItkFile(const std::string& transform, const std::string& path, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform stored, context.client().GetTransform(transform, context.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, Fetch(stored, context));
   return Annotate(io::WriteItkTransform(path, fetched), path);
 }
 
-absl::StatusOr<io::ItkTransform> FetchFactored(const std::string& transform, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform stored, session.client().GetTransform(transform, session.call()));
-  INTRAWARP_ASSIGN_OR_RETURN(io::ItkTransform fetched, Fetch(stored, session));
+absl::StatusOr<io::ItkTransform> FetchFactored(const std::string& transform, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform stored, context.client().GetTransform(transform, context.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(io::ItkTransform fetched, Fetch(stored, context));
   if (fetched.kind != io::ItkTransform::Kind::kDisplacement || !stored.has_affine()) return fetched;
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap affine, AffineMapFromProto(stored.affine()));
   TakeOut(affine, &fetched);

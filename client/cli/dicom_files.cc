@@ -80,8 +80,8 @@ absl::Status CheckDicomFlags(const ParsedFlags& flags, bool used, const std::vec
 }
 
 absl::Status WriteRegistrationFile(const std::string& transform, const std::string& path, const ParsedFlags& flags,
-                                   const DicomPair& series, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, FetchFactored(transform, session));
+                                   const DicomPair& series, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform fetched, FetchFactored(transform, context));
   io::DicomRegistrationOptions options;
   if (flags.Has("tolerance_mm")) options.tolerance_mm = flags.Number("tolerance_mm");
   return Annotate(io::WriteDicomRegistration(path, fetched, series.fixed, series.moving, options), path);

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "engine/base/flags.h"
 #include "io/dicom/reference.h"
 
@@ -43,7 +43,7 @@ absl::Status CheckDicomFlags(const ParsedFlags& flags, bool used, const std::vec
 // "transforms/ID" as a registration object. An affine map, a control grid or a velocity keeps its affine part outside
 // of the grid.
 absl::Status WriteRegistrationFile(const std::string& transform, const std::string& path, const ParsedFlags& flags,
-                                   const DicomPair& series, Session& session);
+                                   const DicomPair& series, CommandContext& context);
 
 // The warped volume as a derived series, or as a segmentation.
 absl::Status WriteDerivedFolder(const std::string& folder, const client::GridData& warped, const DicomPair& series);

@@ -2,7 +2,7 @@
 #include "client/cli/field_file.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "engine/base/status_macros.h"
 #include "io/format/grid_files.h"
 #include "io/format/nifti.h"

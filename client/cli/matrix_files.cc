@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "engine/base/status_macros.h"
 #include "io/format/matrix_market.h"
 

@@ -22,10 +22,10 @@ absl::Status Named(const std::string& name, const absl::Status& status) {
 void Outputs::Make(const std::vector<std::string>& names, const std::function<absl::Status()>& step) {
   const auto is_wanted = [this](const std::string& name) { return IsWanted(name); };
   if (!server_fault_.ok() || std::none_of(names.begin(), names.end(), is_wanted)) return;
-  const absl::Status stopped = session_.CheckInterrupt();
-  const absl::Status status = stopped.ok() ? session_.Retrying(step) : stopped;
+  const absl::Status stopped = context_.CheckInterrupt();
+  const absl::Status status = stopped.ok() ? context_.Retrying(step) : stopped;
   if (status.ok()) return;
-  if (session_.servers().has_several() && client::IsServersFault(status)) {
+  if (context_.servers().has_several() && client::IsServersFault(status)) {
     server_fault_ = status;
     return;
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "engine/base/flags.h"
 
 namespace intrawarp::cli {
@@ -18,10 +18,10 @@ namespace intrawarp::cli {
 class Outputs {
  public:
   // Both outlive the object.
-  Outputs(const ParsedFlags& flags, Session& session) : flags_(flags), session_(session) {}
+  Outputs(const ParsedFlags& flags, CommandContext& context) : flags_(flags), context_(context) {}
 
   // Runs a step that these outputs need, unless none of them is asked for and has what it needed so far. A step that
-  // fails fails them all. What the server says may be tried again is tried again (Session::Retrying).
+  // fails fails them all. What the server says may be tried again is tried again (CommandContext::Retrying).
   void Make(const std::vector<std::string>& names, const std::function<absl::Status()>& step);
 
   // With several servers: a failure that another one may not have, for which nothing further was tried; otherwise OK.
@@ -34,7 +34,7 @@ class Outputs {
   bool IsWanted(const std::string& name) const { return flags_.Has(name) && failures_.count(name) == 0; }
 
   const ParsedFlags& flags_;
-  Session& session_;
+  CommandContext& context_;
   std::map<std::string, absl::Status> failures_;
   std::vector<std::string> order_;  // of the failures
   absl::Status server_fault_;

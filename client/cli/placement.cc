@@ -37,15 +37,15 @@ absl::StatusOr<std::string> DigestAt(client::Client& client, const std::string& 
   return absl::BytesToHexString(volume.digest());
 }
 
-absl::StatusOr<client::Route> Locate(const std::string& name, Session& session) {
-  const std::vector<std::string> addresses = session.servers().addresses();
+absl::StatusOr<client::Route> Locate(const std::string& name, CommandContext& context) {
+  const std::vector<std::string> addresses = context.servers().addresses();
   size_t silent = 0;
   for (const std::string& address : addresses) {
-    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+    INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
     absl::StatusOr<std::string> digest = absl::UnavailableError("is not well");
-    if (session.servers().IsWell(address, session.call())) {
-      INTRAWARP_RETURN_IF_ERROR(session.Use(address));
-      digest = DigestAt(session.client(), name, session.call());
+    if (context.servers().IsWell(address, context.call())) {
+      INTRAWARP_RETURN_IF_ERROR(context.Use(address));
+      digest = DigestAt(context.client(), name, context.call());
     }
     if (digest.ok()) return client::Route{*std::move(digest), address};
     if (client::IsBroken(digest.status())) {
@@ -75,39 +75,40 @@ absl::StatusOr<std::string> FileDigest(const std::string& path) {
   }
 }
 
-absl::StatusOr<std::string> VolumeFileDigest(const std::string& path, const ParsedFlags& flags, Session& session) {
+absl::StatusOr<std::string> VolumeFileDigest(const std::string& path, const ParsedFlags& flags,
+                                             CommandContext& context) {
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> loaded, session.Load(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> loaded, context.Load(path, options));
   const std::vector<uint8_t>& pixels = loaded->volume.pixels;
   return client::VolumeDigest({reinterpret_cast<const char*>(pixels.data()), pixels.size()});
 }
 
-absl::Status RunOnEach(const Command& command, const ParsedFlags& flags, Session& session) {
-  const std::vector<std::string> addresses = session.servers().addresses();
+absl::Status RunOnEach(const Command& command, const ParsedFlags& flags, CommandContext& context) {
+  const std::vector<std::string> addresses = context.servers().addresses();
   absl::Status first;
   int failed = 0;
-  if (flags.Has("json")) session.BeginJson();
+  if (flags.Has("json")) context.BeginJson();
   for (const std::string& address : addresses) {
-    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+    INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
     if (!flags.Has("json")) std::printf("server %s\n", address.c_str());
-    INTRAWARP_RETURN_IF_ERROR(session.Use(address));
-    const absl::Status status = session.servers().IsWell(address, session.call())
-                                    ? command.run(flags, session)
+    INTRAWARP_RETURN_IF_ERROR(context.Use(address));
+    const absl::Status status = context.servers().IsWell(address, context.call())
+                                    ? command.run(flags, context)
                                     : absl::UnavailableError("the server is not serving");
     if (IsUsageError(status)) return status;
     if (!status.ok() && failed++ == 0) first = Annotate(status, address);
   }
-  if (flags.Has("json")) session.EndJson();
+  if (flags.Has("json")) context.EndJson();
   if (failed == 0) return absl::OkStatus();
   return Annotate(first, absl::StrCat(failed, " of ", addresses.size(), " servers failed, the first"));
 }
 
-absl::Status RunPlaced(const Command& command, const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const client::Route route, RouteOf(command.placed_by, flags, session));
+absl::Status RunPlaced(const Command& command, const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const client::Route route, RouteOf(command.placed_by, flags, context));
   absl::Status broken;
-  return session.servers().Run(route, session.call(), [&](client::Client&, const std::string& address) {
-    INTRAWARP_RETURN_IF_ERROR(session.Use(address));
-    absl::Status status = command.run(flags, session);
+  return context.servers().Run(route, context.call(), [&](client::Client&, const std::string& address) {
+    INTRAWARP_RETURN_IF_ERROR(context.Use(address));
+    absl::Status status = command.run(flags, context);
     if (status.ok() || IsUsageError(status)) return status;
     // What lay on the server that failed is not to be had elsewhere.
     if (!broken.ok() && absl::IsNotFound(status)) {
@@ -124,9 +125,9 @@ absl::Status RunPlaced(const Command& command, const ParsedFlags& flags, Session
 }  // namespace
 
 absl::StatusOr<client::Route> RouteOf(const std::vector<PlacedBy>& placed_by, const ParsedFlags& flags,
-                                      Session& session) {
-  client::Route route{session.routing_key()};
-  if (!session.servers().has_several()) return route;
+                                      CommandContext& context) {
+  client::Route route{context.routing_key()};
+  if (!context.servers().has_several()) return route;
   const PlacedBy* file = nullptr;
   const auto value = [&flags](const PlacedBy& by) {
     return by.flag.empty() ? flags.Positional(0) : flags.String(by.flag);
@@ -134,7 +135,7 @@ absl::StatusOr<client::Route> RouteOf(const std::vector<PlacedBy>& placed_by, co
   for (const PlacedBy& by : placed_by) {
     const std::string name = value(by);
     if (IsResource(name)) {
-      INTRAWARP_ASSIGN_OR_RETURN(client::Route found, Locate(name, session));
+      INTRAWARP_ASSIGN_OR_RETURN(client::Route found, Locate(name, context));
       if (route.key.empty()) route.key = std::move(found.key);
       route.first = std::move(found.first);
       return route;
@@ -143,22 +144,22 @@ absl::StatusOr<client::Route> RouteOf(const std::vector<PlacedBy>& placed_by, co
   }
   if (!route.key.empty() || file == nullptr) return route;
   INTRAWARP_ASSIGN_OR_RETURN(
-      route.key, file->is_volume ? VolumeFileDigest(value(*file), flags, session) : FileDigest(value(*file)));
+      route.key, file->is_volume ? VolumeFileDigest(value(*file), flags, context) : FileDigest(value(*file)));
   return route;
 }
 
-absl::Status RunOnServers(const Command& command, const ParsedFlags& flags, Session& session) {
-  const std::vector<std::string> addresses = session.servers().addresses();
-  session.AssumeOrientation(flags.String("assume_orientation"));
+absl::Status RunOnServers(const Command& command, const ParsedFlags& flags, CommandContext& context) {
+  const std::vector<std::string> addresses = context.servers().addresses();
+  context.AssumeOrientation(flags.String("assume_orientation"));
   if (addresses.size() == 1 || command.reach == Reach::kOwn) {
-    INTRAWARP_RETURN_IF_ERROR(session.Use(addresses.front()));
-    return command.run(flags, session);
+    INTRAWARP_RETURN_IF_ERROR(context.Use(addresses.front()));
+    return command.run(flags, context);
   }
   switch (command.reach) {
     case Reach::kEach:
-      return RunOnEach(command, flags, session);
+      return RunOnEach(command, flags, context);
     case Reach::kPlaced:
-      return RunPlaced(command, flags, session);
+      return RunPlaced(command, flags, context);
     default:
       return UsageError(absl::InvalidArgumentError(
           absl::StrCat("--server: names several servers, and ", command.name, " takes one")));

@@ -21,7 +21,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs();
 // --require_ok, of register and navigate.
 FlagSpec RequireOkFlagSpec();
 
-// --assume_orientation, of the commands that read volumes (Session::AssumeOrientation).
+// --assume_orientation, of the commands that read volumes (CommandContext::AssumeOrientation).
 FlagSpec OrientationFlagSpec();
 
 struct RegistrationFlags {

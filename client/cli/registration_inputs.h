@@ -4,8 +4,8 @@
 #define INTRAWARP_CLIENT_CLI_REGISTRATION_INPUTS_H_
 
 #include "absl/status/statusor.h"
+#include "client/cli/command_context.h"
 #include "client/cli/registration_flags.h"
-#include "client/cli/session.h"
 
 namespace intrawarp::cli {
 

@@ -73,11 +73,11 @@ std::string JudgedText(const v1::Report& report) {
 
 }  // namespace
 
-absl::StatusOr<FetchedImage> FetchImage(const std::string& x, Session& session) {
+absl::StatusOr<FetchedImage> FetchImage(const std::string& x, CommandContext& context) {
   FetchedImage fetched;
   if (!IsVolumeName(x)) {
     INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded,
-                               LoadVolume(x, {.orientation = session.assumed_orientation()}));
+                               LoadVolume(x, {.orientation = context.assumed_orientation()}));
     fetched.image.geometry = loaded.volume.geometry;
     fetched.image.values = io::ToFloat(loaded.volume);
     fetched.image.has_orientation = loaded.volume.has_orientation;
@@ -86,7 +86,7 @@ absl::StatusOr<FetchedImage> FetchImage(const std::string& x, Session& session) 
   }
   client::GridData data;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume,
-                             session.client().DownloadVolume(x, client::SinkInto(&data), session.call()));
+                             context.client().DownloadVolume(x, client::SinkInto(&data), context.call()));
   fetched.image.geometry = data.geometry;
   fetched.image.values = std::move(data.values);
   fetched.modality = volume.provenance().modality();

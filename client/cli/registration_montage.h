@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 #include "client/cpp/grid_data.h"
 #include "engine/geometry/vec.h"
 #include "intrawarp/v1/registration.pb.h"
@@ -23,7 +23,7 @@ struct FetchedImage {
 };
 
 // The intensities of volumes/ID, downloaded, or of a file.
-absl::StatusOr<FetchedImage> FetchImage(const std::string& x, Session& session);
+absl::StatusOr<FetchedImage> FetchImage(const std::string& x, CommandContext& context);
 
 struct MontageInputs {
   FetchedImage fixed, moving;

@@ -389,10 +389,10 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
   return json;
 }
 
-Json SessionToJson(const v1::Session& session) {
-  const v1::SessionStatistics& s = session.statistics();
+Json SessionToJson(const v1::Session& context) {
+  const v1::SessionStatistics& s = context.statistics();
   const auto value = [](bool has, double number) { return has ? Finite(number) : Json(nullptr); };
-  return {{"session", session.name()},
+  return {{"session", context.name()},
           {"frames",
            {{"ok", s.frames_ok()},
             {"late", s.frames_late()},
@@ -406,8 +406,8 @@ Json SessionToJson(const v1::Session& session) {
             {"p90", value(s.has_latency_p90_ms(), s.latency_p90_ms())},
             {"p99", value(s.has_latency_p99_ms(), s.latency_p99_ms())}}},
           {"coarse_fields", s.coarse_fields()},
-          {"load", value(session.has_load(), session.load())},
-          {"resumptions", session.resumptions()}};
+          {"load", value(context.has_load(), context.load())},
+          {"resumptions", context.resumptions()}};
 }
 
 Json MultiplyReportToJson(const v1::MultiplyReport& report) {

@@ -47,7 +47,7 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
                        const absl::Status& status);
 
 // A session at its end: counts of frames by their fate, percentiles of their latency.
-Json SessionToJson(const v1::Session& session);
+Json SessionToJson(const v1::Session& context);
 
 // The report of a sparse product.
 Json MultiplyReportToJson(const v1::MultiplyReport& report);

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/command_context.h"
 #include "client/cli/files.h"
-#include "client/cli/session.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "io/format/grid_files.h"

@@ -40,8 +40,8 @@ void CancelAll(const std::vector<std::unique_ptr<T>>& all) {
 
 }  // namespace
 
-LoadRun::LoadRun(const BenchOptions& options, Session& session, Holdings* holdings)
-    : options_(options), session_(session), holdings_(holdings) {}
+LoadRun::LoadRun(const BenchOptions& options, CommandContext& context, Holdings* holdings)
+    : options_(options), context_(context), holdings_(holdings) {}
 
 bool LoadRun::needs_fixed() const {
   return options_.load.kind == LoadKind::kRegister || options_.floods.registrations > 0;
@@ -51,7 +51,7 @@ absl::Status LoadRun::PrepareImages(int size, int clients) {
   if (size != size_) {
     for (const auto& images : images_) {
       for (const std::string& name : {images->rest, images->fixed}) {
-        if (!name.empty()) INTRAWARP_RETURN_IF_ERROR(holdings_->Delete(name, session_.client()));
+        if (!name.empty()) INTRAWARP_RETURN_IF_ERROR(holdings_->Delete(name, context_.client()));
       }
     }
     images_.clear();
@@ -61,7 +61,7 @@ absl::Status LoadRun::PrepareImages(int size, int clients) {
   ProgressLine progress;
   while (static_cast<int>(images_.size()) < wanted) {
     progress.Show(absl::StrFormat("images of client %d of %d", images_.size() + 1, wanted));
-    INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+    INTRAWARP_RETURN_IF_ERROR(context_.CheckInterrupt());
     INTRAWARP_RETURN_IF_ERROR(AddImages(size));
   }
   return absl::OkStatus();
@@ -72,10 +72,10 @@ absl::Status LoadRun::AddImages(int size) {
   auto images = std::make_unique<ClientImages>();
   images->breath = std::move(breath);
   images->rest = holdings_->NewVolume();
-  INTRAWARP_RETURN_IF_ERROR(UploadVolumeAs(images->rest, images->breath.rest(), session_.client(), kToItsEnd));
+  INTRAWARP_RETURN_IF_ERROR(UploadVolumeAs(images->rest, images->breath.rest(), context_.client(), kToItsEnd));
   if (needs_fixed()) {
     images->fixed = holdings_->NewVolume();
-    INTRAWARP_RETURN_IF_ERROR(UploadVolumeAs(images->fixed, images->breath.deepest(), session_.client(), kToItsEnd));
+    INTRAWARP_RETURN_IF_ERROR(UploadVolumeAs(images->fixed, images->breath.deepest(), context_.client(), kToItsEnd));
   }
   images_.push_back(std::move(images));
   return absl::OkStatus();
@@ -84,13 +84,13 @@ absl::Status LoadRun::AddImages(int size) {
 absl::StatusOr<std::vector<std::unique_ptr<Flood>>> LoadRun::StartFloods(Clock::time_point begin) {
   if (!is_ground_ready_) {
     INTRAWARP_ASSIGN_OR_RETURN(ground_,
-                               PrepareFloods(options_.floods, options_.seed, holdings_, session_.client(), kToItsEnd));
+                               PrepareFloods(options_.floods, options_.seed, holdings_, context_.client(), kToItsEnd));
     is_ground_ready_ = true;
   }
   std::vector<std::unique_ptr<Flood>> floods =
       MakeFloods(options_.floods, ground_, images_.empty() ? nullptr : images_.front().get(), holdings_);
   for (const auto& flood : floods) {
-    INTRAWARP_RETURN_IF_ERROR(flood->Start([this] { return session_.ConnectAnother(); }, begin));
+    INTRAWARP_RETURN_IF_ERROR(flood->Start([this] { return context_.ConnectAnother(); }, begin));
   }
   return floods;
 }
@@ -102,7 +102,7 @@ absl::Status LoadRun::OpenClients(const LoadContext& context, int clients,
   for (int i = 0; i < clients; ++i) {
     std::unique_ptr<LoadClient> client = MakeLoadClient(context, *images_[static_cast<size_t>(i)], random(0, 1));
     const absl::Status status = client->Open();
-    INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+    INTRAWARP_RETURN_IF_ERROR(context_.CheckInterrupt());
     if (FateOf(status) == Fate::kFailed) return Annotate(status, absl::StrFormat("client %d", i + 1));
     if (status.ok()) {
       opened->push_back(std::move(client));
@@ -121,7 +121,7 @@ void LoadRun::Await(const LoadClock& clock, const std::vector<std::unique_ptr<Lo
     return AllFinished(clients);
   };
   while (!is_over() && clock.Now() < limit) {
-    if (!interrupted && !session_.CheckInterrupt().ok()) {
+    if (!interrupted && !context_.CheckInterrupt().ok()) {
       interrupted = true;
       limit = std::min(limit, clock.Now() + kInterruptSeconds);
       CancelAll(clients);
@@ -132,7 +132,7 @@ void LoadRun::Await(const LoadClock& clock, const std::vector<std::unique_ptr<Lo
 }
 
 std::vector<FloodResult> LoadRun::EndFloods(const std::vector<std::unique_ptr<Flood>>& floods, double from, double to) {
-  const double grace = session_.CheckInterrupt().ok() ? options_.grace : std::min(options_.grace, kInterruptSeconds);
+  const double grace = context_.CheckInterrupt().ok() ? options_.grace : std::min(options_.grace, kInterruptSeconds);
   for (const auto& flood : floods) flood->Stop();
   const Clock::time_point begin = Clock::now();
   while (!AllFinished(floods) && Seconds(Clock::now() - begin) < grace) std::this_thread::sleep_for(kPoll);
@@ -147,9 +147,9 @@ absl::StatusOr<LoadResult> LoadRun::Run(const Task& task, int clients) {
   context.load = options_.load;
   context.task = task;
   context.seconds = options_.seconds;
-  context.connect = [this] { return session_.ConnectAnother(); };
+  context.connect = [this] { return context_.ConnectAnother(); };
   context.holdings = holdings_;
-  context.interrupt = session_.call().cancellation;
+  context.interrupt = context_.call().cancellation;
   context.max_calls = kMaxCalls / std::max(clients, 1);
 
   INTRAWARP_RETURN_IF_ERROR(PrepareImages(task.size, clients));
@@ -170,7 +170,7 @@ absl::StatusOr<LoadResult> LoadRun::Run(const Task& task, int clients) {
   const double to = from + std::max(0.0, std::min(options_.seconds, clock.Now()));
   result.floods = EndFloods(floods, from, to);
   for (const auto& client : opened) result.clients.push_back(client->Finish());
-  result.interrupted = !session_.CheckInterrupt().ok();
+  result.interrupted = !context_.CheckInterrupt().ok();
   result.summary = Summarise(result.clients, options_.load.limit_ms, options_.seconds);
   return result;
 }

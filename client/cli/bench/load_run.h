@@ -16,14 +16,14 @@
 #include "client/cli/bench/flood.h"
 #include "client/cli/bench/holdings.h"
 #include "client/cli/bench/load_client.h"
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 
 namespace intrawarp::cli::bench {
 
 class LoadRun {
  public:
   // Everything outlives the run.
-  LoadRun(const BenchOptions& options, Session& session, Holdings* holdings);
+  LoadRun(const BenchOptions& options, CommandContext& context, Holdings* holdings);
 
   // A load of `clients` clients, each with images of its own: the phantom of the seed of the options and the client's
   // number. Images stay resident for the next load of the same size. CANCELLED when it was interrupted before its
@@ -43,7 +43,7 @@ class LoadRun {
   bool needs_fixed() const;
 
   const BenchOptions& options_;
-  Session& session_;
+  CommandContext& context_;
   Holdings* const holdings_;
   int size_ = 0;
   std::vector<std::unique_ptr<ClientImages>> images_;

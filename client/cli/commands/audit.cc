@@ -19,7 +19,7 @@ absl::StatusOr<audit::Position> PositionOf(const ParsedFlags& flags, const std::
   return position;
 }
 
-absl::Status Verify(const ParsedFlags& flags, Session&) {
+absl::Status Verify(const ParsedFlags& flags, CommandContext&) {
   std::string key;
   if (flags.Has("key")) {
     INTRAWARP_ASSIGN_OR_RETURN(key, audit::ReadKey(state::PosixFiles(), flags.String("key")));

@@ -58,21 +58,21 @@ absl::Status RunOnce(const BenchOptions& options, LoadRun& run, const ParsedFlag
 }
 
 absl::StatusOr<Summary> RunStep(const BenchOptions& options, const Task& task, int sessions, LoadRun& run,
-                                Session& session, Output* output) {
+                                CommandContext& context, Output* output) {
   ProgressLine progress;
   progress.Show(absl::StrFormat("%d^3, %s: %d sessions", task.size, task.method, sessions));
   INTRAWARP_ASSIGN_OR_RETURN(const LoadResult result, run.Run(task, sessions));
-  INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+  INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
   if (output->failure.ok()) output->failure = FirstFailure(result, options.seconds);
   return result.summary;
 }
 
-absl::Status RunCapacity(const BenchOptions& options, LoadRun& run, Session& session, Output* output) {
+absl::Status RunCapacity(const BenchOptions& options, LoadRun& run, CommandContext& context, Output* output) {
   Print(absl::StrCat("\n", CapacityHeader(options.load)));
   output->json["capacity"] = Json::array();
   for (const Task& task : options.tasks) {
     INTRAWARP_ASSIGN_OR_RETURN(const Capacity capacity, FindCapacity(task, options.capacity, [&](int sessions) {
-                                 return RunStep(options, task, sessions, run, session, output);
+                                 return RunStep(options, task, sessions, run, context, output);
                                }));
     Print(CapacityRow(capacity, options.load));
     output->json["capacity"].push_back(CapacityToJson(capacity));
@@ -80,21 +80,21 @@ absl::Status RunCapacity(const BenchOptions& options, LoadRun& run, Session& ses
   return absl::OkStatus();
 }
 
-absl::Status Bench(const ParsedFlags& flags, Session& session) {
+absl::Status Bench(const ParsedFlags& flags, CommandContext& context) {
   const absl::StatusOr<BenchOptions> options = ParseBenchFlags(flags);
   if (!options.ok()) return UsageError(options.status());
-  INTRAWARP_RETURN_IF_ERROR(UsageError(CheckTarget(flags, session.target())));
+  INTRAWARP_RETURN_IF_ERROR(UsageError(CheckTarget(flags, context.target())));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "json", {".json"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "plot", {".svg"}));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo server, session.client().GetServerInfo(session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo server, context.client().GetServerInfo(context.call()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string uuid, client::RandomUuid());
   Print(HeaderText(server, *options));
 
-  Holdings holdings(&session.client(), uuid.substr(0, 8));
-  LoadRun run(*options, session, &holdings);
+  Holdings holdings(&context.client(), uuid.substr(0, 8));
+  LoadRun run(*options, context, &holdings);
   Output output = {.json = HeaderToJson(server, *options), .failure = absl::OkStatus()};
   const absl::Status status =
-      options->find_capacity ? RunCapacity(*options, run, session, &output) : RunOnce(*options, run, flags, &output);
+      options->find_capacity ? RunCapacity(*options, run, context, &output) : RunOnce(*options, run, flags, &output);
   const absl::Status deleted = holdings.DeleteAll();
   output.json["not_deleted"] = holdings.count();
   INTRAWARP_RETURN_IF_ERROR(status);
@@ -102,7 +102,7 @@ absl::Status Bench(const ParsedFlags& flags, Session& session) {
     const std::string out = flags.String("json");
     INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteSmallFile(out, JsonText(output.json)), out));
   }
-  INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+  INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
   INTRAWARP_RETURN_IF_ERROR(output.failure);
   return Annotate(deleted, absl::StrCat(holdings.count(), " objects could not be deleted"));
 }

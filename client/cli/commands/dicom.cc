@@ -71,7 +71,7 @@ std::string EntryLine(const io::DicomEntry& entry, size_t index) {
                          entry.notes.empty() ? "" : absl::StrCat("\t", absl::StrJoin(entry.notes, "; ")));
 }
 
-absl::Status List(const ParsedFlags& flags, Session&) {
+absl::Status List(const ParsedFlags& flags, CommandContext&) {
   io::DicomOptions options;
   options.resample = flags.Has("resample");
   const std::string path = flags.Positional(0);
@@ -147,7 +147,7 @@ absl::StatusOr<std::function<absl::Status(const std::vector<DicomFile>&, dicomwe
   return [peer](const auto& files, auto& stored) { return SendByStore(peer, files, stored); };
 }
 
-absl::Status Send(const ParsedFlags& flags, Session&) {
+absl::Status Send(const ParsedFlags& flags, CommandContext&) {
   INTRAWARP_ASSIGN_OR_RETURN(const auto send, SenderOf(flags));
   INTRAWARP_ASSIGN_OR_RETURN(const DicomFiles found, FindDicomFiles(flags.Positional(0)));
   dicomweb::StoredInstances stored;
@@ -163,7 +163,7 @@ absl::Status Send(const ParsedFlags& flags, Session&) {
   return absl::OkStatus();
 }
 
-absl::Status GetSeries(const ParsedFlags& flags, Session&) {
+absl::Status GetSeries(const ParsedFlags& flags, CommandContext&) {
   const dicomweb::HttpOptions http = HttpOptionsOf(flags, "from");
   const absl::Status address = dicomweb::CheckAddress(http);
   if (!address.ok()) return UsageError(Annotate(address, "--from"));

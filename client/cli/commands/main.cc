@@ -20,11 +20,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/command_context.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/completion.h"
 #include "client/cli/global_flags.h"
 #include "client/cli/placement.h"
-#include "client/cli/session.h"
 #include "client/cli/version.h"
 #include "client/cpp/routed_client.h"
 #include "engine/base/flags.h"
@@ -162,8 +162,8 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   absl::StatusOr<std::unique_ptr<client::RoutedClient>> servers =
       client::RoutedClient::Connect(connection.target, connection.options);
   if (!servers.ok()) return servers.status();
-  Session session(servers->get(), &interrupt, connection);
-  const absl::Status status = RunOnServers(command, flags, session);
+  CommandContext context(servers->get(), &interrupt, connection);
+  const absl::Status status = RunOnServers(command, flags, context);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;
 }
@@ -175,8 +175,8 @@ absl::Status RunCommand(const Command& command, const ParsedFlags& before, const
     return RunWithServer(command, flags, *global);
   }
   client::Cancellation never;
-  Session session(nullptr, &never);
-  return command.run(flags, session);
+  CommandContext context(nullptr, &never);
+  return command.run(flags, context);
 }
 
 bool IsHelp(const std::string& argument) { return argument == "--help" || argument == "-h"; }

@@ -17,21 +17,21 @@ namespace {
 
 const char kTypes[] = "float32|float64";
 
-absl::Status Put(const ParsedFlags& flags, Session& session) {
+absl::Status Put(const ParsedFlags& flags, CommandContext& context) {
   const std::string path = flags.Positional(0);
   const bool is_double = flags.String("values", "float32") == "float64";
   INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix,
                              LoadMatrix(path, is_double ? ValueType::kFloat64 : ValueType::kFloat32));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.UploadMatrix(matrix, path, flags.String("id")));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, context.UploadMatrix(matrix, path, flags.String("id")));
   std::printf("%s\n", ShownMatrixNames(uploaded.sparse_matrix().name()).c_str());
   return absl::OkStatus();
 }
 
-absl::Status List(const ParsedFlags& flags, Session& session) {
+absl::Status List(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::SparseMatrix> matrices,
-                             session.client().ListSparseMatrices(session.call()));
+                             context.client().ListSparseMatrices(context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(ListToJson(matrices));
+    context.PrintJson(ListToJson(matrices));
     return absl::OkStatus();
   }
   for (const v1::SparseMatrix& matrix : matrices) {
@@ -45,19 +45,19 @@ absl::Status List(const ParsedFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status Download(const std::string& name, const std::string& out, Session& session) {
+absl::Status Download(const std::string& name, const std::string& out, CommandContext& context) {
   client::SparseMatrix matrix;
-  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadSparseMatrix(name, &matrix, session.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(context.client().DownloadSparseMatrix(name, &matrix, context.call()).status());
   return SaveMatrix(out, matrix);
 }
 
-absl::Status Get(const ParsedFlags& flags, Session& session) {
+absl::Status Get(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".mtx", ".mtx.gz"}));
-  return Download(WireMatrixName(flags.Positional(0)), flags.String("out"), session);
+  return Download(WireMatrixName(flags.Positional(0)), flags.String("out"), context);
 }
 
-absl::Status Delete(const ParsedFlags& flags, Session& session) {
-  return session.client().DeleteSparseMatrix(WireMatrixName(flags.Positional(0)), session.call());
+absl::Status Delete(const ParsedFlags& flags, CommandContext& context) {
+  return context.client().DeleteSparseMatrix(WireMatrixName(flags.Positional(0)), context.call());
 }
 
 v1::Precision PrecisionFromName(const std::string& name) {
@@ -118,28 +118,28 @@ void ShowProgress(const v1::MultiplyProgress& progress, ProgressLine* line) {
 }
 
 // The matrices of a file are deleted at once: the work holds them as long as it needs them.
-absl::Status StartMultiply(const ParsedFlags& flags, v1::MultiplyRequest request, Session& session,
+absl::Status StartMultiply(const ParsedFlags& flags, v1::MultiplyRequest request, CommandContext& context,
                            Temporaries& temporaries) {
   request.set_request_id(flags.String("request_id"));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
-                             session.client().StartMultiply(std::move(request), session.call()));
+                             context.client().StartMultiply(std::move(request), context.call()));
   std::printf("%s\n", operation.name().c_str());
   std::fflush(stdout);
   return temporaries.DeleteAll();
 }
 
-absl::Status Multiply(const ParsedFlags& flags, Session& session) {
+absl::Status Multiply(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckMultiplyFlags(flags));
-  Temporaries temporaries(session);
+  Temporaries temporaries(context);
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, MakeRequest(flags, temporaries));
-  if (flags.Has("detach")) return StartMultiply(flags, request, session, temporaries);
+  if (flags.Has("detach")) return StartMultiply(flags, request, context, temporaries);
   client::SparseMatrix product;
   ProgressLine line;
   INTRAWARP_ASSIGN_OR_RETURN(
       const v1::MultiplyResult result,
-      session.client().Multiply(
+      context.client().Multiply(
           request, [&line](const v1::MultiplyProgress& progress) { ShowProgress(progress, &line); }, &product,
-          session.call()));
+          context.call()));
   line.Clear();
   const absl::Status deleted = temporaries.DeleteAll();
   if (request.has_keep()) {
@@ -152,7 +152,7 @@ absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   }
   if (flags.Has("out")) {
     const std::string out = flags.String("out");
-    INTRAWARP_RETURN_IF_ERROR(request.has_keep() ? Download(result.sparse_matrix().name(), out, session)
+    INTRAWARP_RETURN_IF_ERROR(request.has_keep() ? Download(result.sparse_matrix().name(), out, context)
                                                  : SaveMatrix(out, product));
   }
   return deleted;

@@ -68,8 +68,8 @@ void TellNoMemory(const absl::Status& why) {
 // One session over a list of files: a thread reads and sends them, the calling thread takes the answers.
 class Navigation {
  public:
-  Navigation(Session& session, std::vector<std::string> paths, std::string field_dir, bool shares_memory)
-      : session_(session),
+  Navigation(CommandContext& context, std::vector<std::string> paths, std::string field_dir, bool shares_memory)
+      : context_(context),
         paths_(std::move(paths)),
         field_dir_(std::move(field_dir)),
         shares_memory_(shares_memory),
@@ -101,7 +101,7 @@ class Navigation {
   absl::Status StreamResuming(client::RoutedSession& routed, bool may_resume) {
     absl::Status status = Stream(routed);
     for (int i = 0; may_resume && absl::IsUnavailable(status) && i < kResumptions; ++i) {
-      if (session_.call().cancellation->WaitFor(kResumePause)) break;
+      if (context_.call().cancellation->WaitFor(kResumePause)) break;
       status = routed.stream()->Resume();
       if (status.ok()) TellMemory(routed);
       if (status.ok()) status = Stream(routed);
@@ -194,7 +194,7 @@ class Navigation {
     if (rate_hz_ == 0) return true;
     const auto due = begin + std::chrono::duration<double>(static_cast<double>(sent) / rate_hz_);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - std::chrono::steady_clock::now());
-    return wait.count() <= 0 || !session_.call().cancellation->WaitFor(wait);
+    return wait.count() <= 0 || !context_.call().cancellation->WaitFor(wait);
   }
 
   // Frames are numbered from 1 in the order of their names; those that are sent again get new numbers.
@@ -208,8 +208,8 @@ class Navigation {
         SetOutcome(i, {volume.status(), {}});
         continue;
       }
-      AssumeOrientation(session_.assumed_orientation(), &*volume);
-      if (!std::exchange(is_orientation_told_, true)) session_.TellOrientation(paths_[i], *volume);
+      AssumeOrientation(context_.assumed_orientation(), &*volume);
+      if (!std::exchange(is_orientation_told_, true)) context_.TellOrientation(paths_[i], *volume);
       if (!WaitForTurn(begin, sent++)) return;
       client::Frame frame;
       frame.number = NumberFor(i);
@@ -282,7 +282,7 @@ class Navigation {
     outcomes_[index] = std::move(outcome);
   }
 
-  Session& session_;
+  CommandContext& context_;
   const std::vector<std::string> paths_;
   const std::string field_dir_;
   const bool shares_memory_;
@@ -403,15 +403,15 @@ v1::NavigateConfig MakeConfig(const ParsedFlags& flags, const v1::FieldRequest& 
 // The temporaries of a session, on each server that it was on.
 class StagedInputs {
  public:
-  StagedInputs(Session& session, const ParsedFlags& flags, const RegistrationFlags& registration)
-      : session_(session), flags_(flags), registration_(registration) {}
+  StagedInputs(CommandContext& context, const ParsedFlags& flags, const RegistrationFlags& registration)
+      : context_(context), flags_(flags), registration_(registration) {}
 
   // RoutedSession::Stage. A server that is staged on again was started anew, or may have lost some.
   absl::Status Stage(const std::string& address, v1::NavigateConfig& config) {
     staged_ = false;
-    INTRAWARP_RETURN_IF_ERROR(session_.Use(address));
+    INTRAWARP_RETURN_IF_ERROR(context_.Use(address));
     by_address_[address].reset();
-    by_address_[address] = std::make_unique<Temporaries>(session_);
+    by_address_[address] = std::make_unique<Temporaries>(context_);
     Temporaries& temporaries = *by_address_[address];
     INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration_, temporaries));
     const char* resident = flags_.Has("fixed") ? "fixed" : "moving";
@@ -435,7 +435,7 @@ class StagedInputs {
   }
 
  private:
-  Session& session_;
+  CommandContext& context_;
   const ParsedFlags& flags_;
   const RegistrationFlags& registration_;
   std::map<std::string, std::unique_ptr<Temporaries>> by_address_;
@@ -444,7 +444,7 @@ class StagedInputs {
 
 const std::vector<PlacedBy> kPlacedBy = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}};
 
-absl::Status Navigate(const ParsedFlags& flags, Session& session) {
+absl::Status Navigate(const ParsedFlags& flags, CommandContext& context) {
   if (flags.Has("fixed") == flags.Has("moving")) {
     return UsageError(absl::InvalidArgumentError("--fixed, --moving: exactly one names the resident volume"));
   }
@@ -464,19 +464,19 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths, flags.Has("coarse_field")));
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
-  Navigation navigation(session, std::move(paths), field_dir, flags.Has("shared_memory"));
-  INTRAWARP_ASSIGN_OR_RETURN(client::Route route, RouteOf(kPlacedBy, flags, session));
-  StagedInputs inputs(session, flags, *registration);
+  Navigation navigation(context, std::move(paths), field_dir, flags.Has("shared_memory"));
+  INTRAWARP_ASSIGN_OR_RETURN(client::Route route, RouteOf(kPlacedBy, flags, context));
+  StagedInputs inputs(context, flags, *registration);
   const v1::NavigateConfig config = MakeConfig(flags, *field);
   client::RoutedSession routed(
-      &session.servers(), std::move(route), config,
+      &context.servers(), std::move(route), config,
       [&inputs](client::Client&, const std::string& address, v1::NavigateConfig& to) {
         return inputs.Stage(address, to);
       },
-      session.call());
+      context.call());
   absl::Status streamed = routed.Open();
   if (!streamed.ok() && !inputs.staged()) return streamed;
-  const bool recovers = session.servers().has_several() || !session.routing_key().empty();
+  const bool recovers = context.servers().has_several() || !context.routing_key().empty();
   if (streamed.ok()) streamed = navigation.Run(routed, config, recovers);
   const absl::Status deleted = inputs.DeleteAll(routed.address());
   PrintFrames(navigation);

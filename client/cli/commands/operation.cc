@@ -9,10 +9,10 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
+#include "client/cli/command_context.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/matrix_files.h"
 #include "client/cli/message_json.h"
-#include "client/cli/session.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 
@@ -70,42 +70,42 @@ std::string NameIn(const ParsedFlags& flags) {
   return absl::StartsWith(name, "operations/") ? name : absl::StrCat("operations/", name);
 }
 
-absl::Status List(const ParsedFlags& flags, Session& session) {
+absl::Status List(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Operation> operations,
-                             session.client().ListOperations(session.call()));
+                             context.client().ListOperations(context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(ListToJson(operations));
+    context.PrintJson(ListToJson(operations));
     return absl::OkStatus();
   }
   for (const v1::Operation& operation : operations) std::printf("%s\n", Row(operation).c_str());
   return absl::OkStatus();
 }
 
-absl::Status Get(const ParsedFlags& flags, Session& session) {
+absl::Status Get(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
-                             session.client().GetOperation(NameIn(flags), session.call()));
+                             context.client().GetOperation(NameIn(flags), context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(MessageToJson(operation));
+    context.PrintJson(MessageToJson(operation));
     return absl::OkStatus();
   }
   std::printf("%s\n", Row(operation).c_str());
   return absl::OkStatus();
 }
 
-absl::Status Wait(const ParsedFlags& flags, Session& session) {
-  client::CallOptions options = session.call();
+absl::Status Wait(const ParsedFlags& flags, CommandContext& context) {
+  client::CallOptions options = context.call();
   if (flags.Has("timeout_s")) {
     options.timeout = std::chrono::milliseconds(static_cast<int64_t>(flags.Number("timeout_s") * 1000));
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation, session.client().WaitOperation(NameIn(flags), options));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation, context.client().WaitOperation(NameIn(flags), options));
   if (operation.state() == v1::OPERATION_STATE_FAILED) return client::FromRpcStatus(operation.error());
   for (const std::string& name : operation.results()) std::printf("%s\n", ShownMatrixNames(name).c_str());
   return absl::OkStatus();
 }
 
-absl::Status Cancel(const ParsedFlags& flags, Session& session) {
+absl::Status Cancel(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
-                             session.client().CancelOperation(NameIn(flags), session.call()));
+                             context.client().CancelOperation(NameIn(flags), context.call()));
   std::printf("%s\n", Row(operation).c_str());
   return absl::OkStatus();
 }

@@ -41,10 +41,10 @@ const char* ProtocolText(v1::RemoteProtocol protocol) {
   }
 }
 
-absl::Status Remotes(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Remote> remotes, session.client().ListRemotes(session.call()));
+absl::Status Remotes(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Remote> remotes, context.client().ListRemotes(context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(ListToJson(remotes));
+    context.PrintJson(ListToJson(remotes));
     return absl::OkStatus();
   }
   for (const v1::Remote& remote : remotes) {
@@ -54,8 +54,8 @@ absl::Status Remotes(const ParsedFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status Echo(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(session.client().EchoRemote(flags.Positional(0), session.call()));
+absl::Status Echo(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_RETURN_IF_ERROR(context.client().EchoRemote(flags.Positional(0), context.call()));
   std::printf("OK\n");
   return absl::OkStatus();
 }
@@ -95,7 +95,7 @@ std::string MatchLine(const v1::SeriesMatch& match, bool with_patient) {
   return absl::StrJoin(columns, "\t");
 }
 
-absl::Status Find(const ParsedFlags& flags, Session& session) {
+absl::Status Find(const ParsedFlags& flags, CommandContext& context) {
   v1::FindSeriesRequest request;
   request.set_remote(flags.Positional(0));
   request.set_study_uid(flags.String("study"));
@@ -107,7 +107,7 @@ absl::Status Find(const ParsedFlags& flags, Session& session) {
   request.set_modality(flags.String("modality"));
   request.set_with_patient(flags.Has("with_patient"));
   request.set_max_series(static_cast<int32_t>(flags.Integer("max")));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::FindSeriesResponse found, session.client().FindSeries(request, session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::FindSeriesResponse found, context.client().FindSeries(request, context.call()));
   if (flags.Has("json")) {
     Json series = Json::array();
     for (const v1::SeriesMatch& match : found.series()) series.push_back(MatchJson(match, request.with_patient()));
@@ -134,13 +134,13 @@ std::string ProgressText(const v1::Operation& operation) {
 }
 
 // The import goes on whatever becomes of this: a server that does not answer for a while is asked again.
-absl::StatusOr<v1::Operation> WaitFor(v1::Operation operation, Session& session) {
+absl::StatusOr<v1::Operation> WaitFor(v1::Operation operation, CommandContext& context) {
   ProgressLine line;
   steady_clock::time_point answered = steady_clock::now();
   while (!HasEnded(operation)) {
     line.Show(ProgressText(operation));
-    absl::StatusOr<v1::Operation> now = session.client().WaitOperation(operation.name(), kLookPeriod, session.call());
-    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
+    absl::StatusOr<v1::Operation> now = context.client().WaitOperation(operation.name(), kLookPeriod, context.call());
+    INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
     if (now.ok()) {
       operation = *std::move(now);
       answered = steady_clock::now();
@@ -152,7 +152,7 @@ absl::StatusOr<v1::Operation> WaitFor(v1::Operation operation, Session& session)
   return operation;
 }
 
-absl::Status Import(const ParsedFlags& flags, Session& session) {
+absl::Status Import(const ParsedFlags& flags, CommandContext& context) {
   v1::ImportSeriesRequest request;
   request.set_remote(flags.Positional(0));
   request.set_study_uid(flags.String("study"));
@@ -161,12 +161,12 @@ absl::Status Import(const ParsedFlags& flags, Session& session) {
   if (request.request_id().empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_request_id(), client::RandomUuid());
   }
-  INTRAWARP_ASSIGN_OR_RETURN(v1::Operation operation, session.client().ImportSeries(request, session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(v1::Operation operation, context.client().ImportSeries(request, context.call()));
   if (flags.Has("detach")) {
     std::printf("%s\n", operation.name().c_str());
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(operation, WaitFor(std::move(operation), session));
+  INTRAWARP_ASSIGN_OR_RETURN(operation, WaitFor(std::move(operation), context));
   if (operation.state() == v1::OPERATION_STATE_FAILED) return client::FromRpcStatus(operation.error());
   for (const std::string& name : operation.results()) std::printf("%s\n", name.c_str());
   return absl::OkStatus();

@@ -121,7 +121,7 @@ absl::Status WriteAll(const phantom::SurgeryPhantom& made, const std::string& fo
   return absl::OkStatus();
 }
 
-absl::Status MakePhantomFiles(const ParsedFlags& flags, Session&) {
+absl::Status MakePhantomFiles(const ParsedFlags& flags, CommandContext&) {
   INTRAWARP_ASSIGN_OR_RETURN(const phantom::SurgeryOptions options, ParseOptions(flags));
   const absl::StatusOr<phantom::SurgeryPhantom> made = phantom::MakeSurgeryPhantom(options);
   if (absl::IsInvalidArgument(made.status())) return UsageError(Annotate(made.status(), "phantom"));

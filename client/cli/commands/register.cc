@@ -76,8 +76,8 @@ absl::StatusOr<v1::RegisterRequest> MakeRequest(const ParsedFlags& flags, const 
 }
 
 // Where the volume cannot be asked for, nothing is told: the call that needs it says why.
-std::optional<Geometry> GeometryOf(const std::string& volume, Session& session) {
-  const absl::StatusOr<v1::Volume> found = session.client().GetVolume(volume, session.call());
+std::optional<Geometry> GeometryOf(const std::string& volume, CommandContext& context) {
+  const absl::StatusOr<v1::Volume> found = context.client().GetVolume(volume, context.call());
   if (!found.ok()) return std::nullopt;
   const absl::StatusOr<Geometry> geometry = GeometryFromProto(found->geometry());
   return geometry.ok() ? std::optional(*geometry) : std::nullopt;
@@ -86,25 +86,25 @@ std::optional<Geometry> GeometryOf(const std::string& volume, Session& session) 
 // The options whose stages Progress counts: without named stages a slice in a volume has a rigid one. `fixed` absent:
 // stages are named, or the image is not known.
 v1::RegistrationOptions CountedOptions(const v1::RegisterRequest& request, const std::optional<Geometry>& fixed,
-                                       Session& session) {
+                                       CommandContext& context) {
   v1::RegistrationOptions options = request.options();
   if (!fixed || !fixed->is_2d()) return options;
-  const std::optional<Geometry> moving = GeometryOf(request.moving(), session);
+  const std::optional<Geometry> moving = GeometryOf(request.moving(), context);
   if (moving && !moving->is_2d()) options.add_stages()->mutable_rigid();
   return options;
 }
 
 // Tells what auto is about to cost on a CPU.
-void TellCost(const Geometry& fixed, Session& session) {
-  const absl::StatusOr<v1::ServerInfo> server = session.client().GetServerInfo(session.call());
+void TellCost(const Geometry& fixed, CommandContext& context) {
+  const absl::StatusOr<v1::ServerInfo> server = context.client().GetServerInfo(context.call());
   const std::string line = server.ok() ? CostLine(*server, fixed) : "";
   if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 // A start that is not where the headers put the images is worth a word: a wrong header looks like that.
-void TellStart(const v1::Report& report, const std::string& fixed_volume, Session& session) {
+void TellStart(const v1::Report& report, const std::string& fixed_volume, CommandContext& context) {
   if (report.starts().empty() || report.starts(0).kind() != v1::START_KIND_CENTER_OF_MASS) return;
-  const std::optional<Geometry> fixed = GeometryOf(fixed_volume, session);
+  const std::optional<Geometry> fixed = GeometryOf(fixed_volume, context);
   const absl::StatusOr<AffineMap> map = AffineMapFromProto(report.starts(0).end());
   if (!fixed || !map.ok()) return;
   const Vec3d center = Center(*fixed), moved = (*map)(center)-center;
@@ -113,78 +113,78 @@ void TellStart(const v1::Report& report, const std::string& fixed_volume, Sessio
 }
 
 absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
-                                 const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
+                                 const v1::FieldRequest& field, CommandContext& context, Temporaries& temporaries,
                                  Outcome* outcome) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
   if (flags.Has("field")) *request.mutable_field() = field;
   const bool is_automatic = request.options().stages().empty();
-  const std::optional<Geometry> fixed = is_automatic ? GeometryOf(request.fixed(), session) : std::nullopt;
-  const v1::RegistrationOptions counted = CountedOptions(request, fixed, session);
-  if (fixed && counted.stages().empty()) TellCost(*fixed, session);
-  INTRAWARP_RETURN_IF_ERROR(session.Retrying([&]() -> absl::Status {
+  const std::optional<Geometry> fixed = is_automatic ? GeometryOf(request.fixed(), context) : std::nullopt;
+  const v1::RegistrationOptions counted = CountedOptions(request, fixed, context);
+  if (fixed && counted.stages().empty()) TellCost(*fixed, context);
+  INTRAWARP_RETURN_IF_ERROR(context.Retrying([&]() -> absl::Status {
     ProgressBar bar;
-    INTRAWARP_ASSIGN_OR_RETURN(outcome->result, session.client().Register(
+    INTRAWARP_ASSIGN_OR_RETURN(outcome->result, context.client().Register(
                                                     request,
                                                     [&](const v1::Progress& progress) {
                                                       bar.Update(RegistrationFraction(counted, progress),
                                                                  RegistrationStep(counted, progress));
                                                     },
-                                                    client::SinkInto(&outcome->field), session.call()));
+                                                    client::SinkInto(&outcome->field), context.call()));
     return absl::OkStatus();
   }));
-  TellStart(outcome->result.report(), request.fixed(), session);
+  TellStart(outcome->result.report(), request.fixed(), context);
   return absl::OkStatus();
 }
 
-absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, double fill, Session& session,
+absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, double fill, CommandContext& context,
                         Temporaries& temporaries, client::GridData* warped) {
   v1::WarpVolumeRequest request;
   request.set_transform(transform);
   request.set_fill(static_cast<float>(fill));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_like_volume(), temporaries.Volume(flags.String("fixed")));
-  return session.client().WarpVolume(request, client::SinkInto(warped), session.call());
+  return context.client().WarpVolume(request, client::SinkInto(warped), context.call());
 }
 
 absl::StatusOr<v1::FieldHeader> FetchWholeField(const std::string& transform, v1::FieldEncoding encoding,
-                                                Session& session, client::GridData* field) {
+                                                CommandContext& context, client::GridData* field) {
   v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(encoding);
-  return session.client().DownloadField(request, client::SinkInto(field), session.call());
+  return context.client().DownloadField(request, client::SinkInto(field), context.call());
 }
 
-absl::Status WriteVelocityOf(const std::string& transform, const std::string& out, Session& session) {
+absl::Status WriteVelocityOf(const std::string& transform, const std::string& out, CommandContext& context) {
   client::GridData velocity;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
-                             FetchWholeField(transform, v1::FIELD_ENCODING_VELOCITY, session, &velocity));
+                             FetchWholeField(transform, v1::FIELD_ENCODING_VELOCITY, context, &velocity));
   return WriteFieldFile(out, header.encoding(), header.affine(), velocity);
 }
 
 // The images and the field that a picture needs beside the warped image.
-absl::Status FetchForMontage(const ParsedFlags& flags, Session& session, Outcome* outcome) {
+absl::Status FetchForMontage(const ParsedFlags& flags, CommandContext& context, Outcome* outcome) {
   INTRAWARP_RETURN_IF_ERROR(
-      FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, session, &outcome->montage.field)
+      FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, context, &outcome->montage.field)
           .status());
-  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.fixed, FetchImage(flags.String("fixed"), session));
-  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.moving, FetchImage(flags.String("moving"), session));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.fixed, FetchImage(flags.String("fixed"), context));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->montage.moving, FetchImage(flags.String("moving"), context));
   return absl::OkStatus();
 }
 
 // Makes the outputs that still need the server, before the uploaded volumes are deleted.
-void FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome,
+void FetchOutputs(const ParsedFlags& flags, CommandContext& context, Temporaries& temporaries, Outcome* outcome,
                   Outputs* outputs) {
   const std::string& transform = outcome->result.transform();
   outputs->Make({"warped", "montage", "dicom_report"}, [&] {
     const double fill = WantsDicomSeries(flags) ? io::DerivedFill(outcome->series->moving) : 0;
-    return WarpMoving(flags, transform, fill, session, temporaries, &outcome->warped);
+    return WarpMoving(flags, transform, fill, context, temporaries, &outcome->warped);
   });
   outputs->Make({"registration"}, [&] {
-    return WriteRegistrationFile(transform, flags.String("registration"), flags, *outcome->series, session);
+    return WriteRegistrationFile(transform, flags.String("registration"), flags, *outcome->series, context);
   });
-  outputs->Make({"grid"}, [&] { return WriteControlGrid(transform, flags.String("grid"), session); });
-  outputs->Make({"velocity"}, [&] { return WriteVelocityOf(transform, flags.String("velocity"), session); });
-  outputs->Make({"montage", "dicom_report"}, [&] { return FetchForMontage(flags, session, outcome); });
+  outputs->Make({"grid"}, [&] { return WriteControlGrid(transform, flags.String("grid"), context); });
+  outputs->Make({"velocity"}, [&] { return WriteVelocityOf(transform, flags.String("velocity"), context); });
+  outputs->Make({"montage", "dicom_report"}, [&] { return FetchForMontage(flags, context, outcome); });
 }
 
 // The images, masks and the start as the command line names them.
@@ -392,22 +392,23 @@ absl::Status CheckDetach(const ParsedFlags& flags) {
 }
 
 // The volumes of a file are deleted at once: the work holds them as long as it needs them.
-absl::Status StartRegistration(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session) {
-  Temporaries temporaries(session);
+absl::Status StartRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
+                               CommandContext& context) {
+  Temporaries temporaries(context);
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
   request.set_request_id(flags.String("request_id"));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
-                             session.client().StartRegister(std::move(request), session.call()));
+                             context.client().StartRegister(std::move(request), context.call()));
   std::printf("%s\n", operation.name().c_str());
   std::fflush(stdout);
   return temporaries.DeleteAll();
 }
 
-absl::Status Register(const ParsedFlags& flags, Session& session) {
+absl::Status Register(const ParsedFlags& flags, CommandContext& context) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
   INTRAWARP_RETURN_IF_ERROR(CheckDetach(flags));
-  if (flags.Has("detach")) return StartRegistration(flags, *registration, session);
+  if (flags.Has("detach")) return StartRegistration(flags, *registration, context);
   INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
   const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field"), "--field");
   if (!field.ok()) return UsageError(field.status());
@@ -425,17 +426,17 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
     INTRAWARP_ASSIGN_OR_RETURN(outcome.series, DicomSeries(flags, "fixed", "moving"));
     if (WantsDicomSeries(flags)) INTRAWARP_RETURN_IF_ERROR(io::CheckDerivable(outcome.series->moving));
   }
-  Temporaries temporaries(session);
-  INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
+  Temporaries temporaries(context);
+  INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, context, temporaries, &outcome));
   // A server that fails from here on loses the transform, and another one makes it again.
-  const bool is_final = !session.servers().has_several();
+  const bool is_final = !context.servers().has_several();
   const v1::Report& report = outcome.result.report();
   if (is_final) PrintName(outcome.result);
   ShowChoice(report);
   TellVerdict(report);
-  Outputs outputs(flags, session);
+  Outputs outputs(flags, context);
   WriteReports(flags, registration->method, outcome, &outputs);
-  FetchOutputs(flags, session, temporaries, &outcome, &outputs);
+  FetchOutputs(flags, context, temporaries, &outcome, &outputs);
   INTRAWARP_RETURN_IF_ERROR(outputs.server_fault());
   if (!is_final) PrintName(outcome.result);
   const absl::Status deleted = temporaries.DeleteAll();

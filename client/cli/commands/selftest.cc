@@ -135,10 +135,10 @@ absl::StatusOr<Distance> CompareFields(const io::HostField& found, const phantom
 }
 
 absl::StatusOr<Distance> CompareLandmarks(const std::string& transform, const phantom::Phantom& phantom,
-                                          Session& session) {
+                                          CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(
       const std::vector<Vec3d> found,
-      session.client().MapPoints(transform, phantom.fixed_landmarks, /*inverse=*/false, session.call()));
+      context.client().MapPoints(transform, phantom.fixed_landmarks, /*inverse=*/false, context.call()));
   std::vector<double> errors;
   for (size_t i = 0; i < found.size(); ++i) {
     const Vec3d apart = found[i] - phantom.moving_landmarks[i];
@@ -157,23 +157,23 @@ absl::StatusOr<io::HostField> ThroughFile(const client::GridData& field, const s
 }
 
 absl::StatusOr<Measured> Measure(const phantom::Phantom& phantom, const v1::RegisterResult& result,
-                                 const client::GridData& field, const std::string& folder, Session& session) {
+                                 const client::GridData& field, const std::string& folder, CommandContext& context) {
   Measured measured;
   measured.device = result.report().device();
   measured.verdict_ok = result.report().verdict() == v1::VERDICT_OK;
   INTRAWARP_ASSIGN_OR_RETURN(const io::HostField read, ThroughFile(field, folder + "/field.nii.gz"));
   INTRAWARP_ASSIGN_OR_RETURN(measured.field, CompareFields(read, phantom));
-  INTRAWARP_ASSIGN_OR_RETURN(measured.landmarks, CompareLandmarks(result.transform(), phantom, session));
+  INTRAWARP_ASSIGN_OR_RETURN(measured.landmarks, CompareLandmarks(result.transform(), phantom, context));
   return measured;
 }
 
-absl::StatusOr<Measured> RunCase(const Case& test, const std::string& folder, Session& session) {
+absl::StatusOr<Measured> RunCase(const Case& test, const std::string& folder, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const phantom::Phantom phantom, MakePair(test));
   const std::string fixed = folder + "/fixed.nii.gz", moving = folder + "/moving.nii.gz";
   INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteNifti(fixed, phantom.fixed), fixed));
   INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteNifti(moving, phantom.moving), moving));
 
-  Temporaries temporaries(session);
+  Temporaries temporaries(context);
   v1::RegisterRequest request;
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), StagesOf(test));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(fixed));
@@ -184,12 +184,12 @@ absl::StatusOr<Measured> RunCase(const Case& test, const std::string& folder, Se
   const auto begin = std::chrono::steady_clock::now();
   INTRAWARP_ASSIGN_OR_RETURN(
       const v1::RegisterResult result,
-      session.client().Register(request, /*on_progress=*/nullptr, client::SinkInto(&field), session.call()));
+      context.client().Register(request, /*on_progress=*/nullptr, client::SinkInto(&field), context.call()));
   const auto end = std::chrono::steady_clock::now();
 
-  absl::StatusOr<Measured> measured = Measure(phantom, result, field, folder, session);
+  absl::StatusOr<Measured> measured = Measure(phantom, result, field, folder, context);
   if (measured.ok()) measured->milliseconds = std::chrono::duration<double, std::milli>(end - begin).count();
-  const absl::Status deleted = session.client().DeleteTransform(result.transform(), session.call());
+  const absl::Status deleted = context.client().DeleteTransform(result.transform(), context.call());
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   INTRAWARP_RETURN_IF_ERROR(deleted);
   return measured;
@@ -199,9 +199,9 @@ bool IsWithin(const Measured& measured, double limit_mm) {
   return measured.field.mean_mm <= limit_mm && measured.landmarks.mean_mm <= limit_mm;
 }
 
-Outcome Run(const Case& test, const std::string& folder, Session& session) {
+Outcome Run(const Case& test, const std::string& folder, CommandContext& context) {
   Outcome outcome;
-  absl::StatusOr<Measured> measured = RunCase(test, folder, session);
+  absl::StatusOr<Measured> measured = RunCase(test, folder, context);
   outcome.status = measured.status();
   if (!measured.ok()) return outcome;
   outcome.measured = *std::move(measured);
@@ -252,9 +252,9 @@ std::vector<std::string> Uncovered(const v1::ServerInfo& info) {
   return uncovered;
 }
 
-absl::Status SelfTest(const ParsedFlags& flags, Session& session) {
+absl::Status SelfTest(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report", {".json"}));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, context.client().GetServerInfo(context.call()));
   const ScratchFolder folder;
   if (folder.path.empty()) return absl::UnavailableError("no folder can be made in the one for temporary files");
 
@@ -263,8 +263,8 @@ absl::Status SelfTest(const ParsedFlags& flags, Session& session) {
   std::printf("%-11s %-8s %9s %9s %9s %9s %9s  %-7s\n", "method", "device", "mean mm", "worst mm", "landmarks",
               "limit mm", "ms", "verdict");
   for (const Case& test : Cases()) {
-    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
-    const Outcome outcome = Run(test, folder.path, session);
+    INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
+    const Outcome outcome = Run(test, folder.path, context);
     if (absl::IsUnavailable(outcome.status)) return outcome.status;
     PrintOutcome(test, outcome);
     report["cases"].push_back(ToJson(test, outcome));

@@ -46,10 +46,10 @@ void PrintAbilities(const v1::ServerInfo& info) {
   std::printf("methods:%s\nmetrics:%s\n", methods.c_str(), metrics.c_str());
 }
 
-absl::Status Info(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+absl::Status Info(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, context.client().GetServerInfo(context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(MessageToJson(info));
+    context.PrintJson(MessageToJson(info));
     return absl::OkStatus();
   }
   std::printf("version %s (%s)\n", info.version().c_str(), info.revision().c_str());
@@ -60,10 +60,10 @@ absl::Status Info(const ParsedFlags& flags, Session& session) {
 }
 
 // A bug report needs this of the server: everything that ServerInfo tells, which names no object of a client's.
-absl::Status WriteReport(const ParsedFlags& flags, Session& session) {
+absl::Status WriteReport(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".json"}));
-  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, context.client().IsServing("", context.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, context.client().GetServerInfo(context.call()));
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
@@ -106,12 +106,12 @@ void PrintLevels(const Levels& levels) {
   }
 }
 
-absl::Status LogLevel(const ParsedFlags& flags, Session& session) {
+absl::Status LogLevel(const ParsedFlags& flags, CommandContext& context) {
   if (flags.positional_count() == 0) {
     if (flags.Has("for") || flags.Has("room")) {
       return UsageError(absl::InvalidArgumentError("LEVEL: is missing"));
     }
-    INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+    INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, context.client().GetServerInfo(context.call()));
     PrintLevels(info.log_levels());
     return absl::OkStatus();
   }
@@ -123,13 +123,13 @@ absl::Status LogLevel(const ParsedFlags& flags, Session& session) {
     INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_revert_after(), ParseTime(flags.String("for")));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::RoomLogLevel> levels,
-                             session.client().SetLogLevel(request, session.call()));
+                             context.client().SetLogLevel(request, context.call()));
   PrintLevels(levels);
   return absl::OkStatus();
 }
 
-absl::Status Health(const ParsedFlags&, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
+absl::Status Health(const ParsedFlags&, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, context.client().IsServing("", context.call()));
   if (!serving) return absl::UnavailableError("the server is not serving");
   std::printf("SERVING\n");
   return absl::OkStatus();

@@ -11,7 +11,7 @@
 namespace intrawarp::cli {
 namespace {
 
-absl::Status Check(const ParsedFlags& flags, Session&) {
+absl::Status Check(const ParsedFlags& flags, CommandContext&) {
   INTRAWARP_ASSIGN_OR_RETURN(const state::StateReport report,
                              state::CheckState(state::PosixFiles(), flags.Positional(0)));
   for (const std::string& error : report.errors) std::printf("damaged: %s\n", error.c_str());

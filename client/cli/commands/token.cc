@@ -12,7 +12,7 @@
 namespace intrawarp::cli {
 namespace {
 
-absl::Status New(const ParsedFlags& flags, Session&) {
+absl::Status New(const ParsedFlags& flags, CommandContext&) {
   const absl::StatusOr<server::Roles> roles = server::ParseRoles(flags.String("roles"));
   if (!roles.ok()) return UsageError(roles.status());
   const absl::StatusOr<server::NewToken> made = server::MakeToken(flags.String("name"), *roles);

@@ -78,11 +78,11 @@ Json TransformJson(const v1::Transform& transform) {
 }
 
 // A list comes without reports. One that is deleted meanwhile is listed without.
-absl::StatusOr<std::vector<v1::Transform>> ListWithReports(Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::vector<v1::Transform> transforms, session.client().ListTransforms(session.call()));
+absl::StatusOr<std::vector<v1::Transform>> ListWithReports(CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<v1::Transform> transforms, context.client().ListTransforms(context.call()));
   for (v1::Transform& transform : transforms) {
-    INTRAWARP_RETURN_IF_ERROR(session.CheckInterrupt());
-    absl::StatusOr<v1::Transform> whole = session.client().GetTransform(transform.name(), session.call());
+    INTRAWARP_RETURN_IF_ERROR(context.CheckInterrupt());
+    absl::StatusOr<v1::Transform> whole = context.client().GetTransform(transform.name(), context.call());
     if (whole.ok()) {
       transform = *std::move(whole);
     } else if (!absl::IsNotFound(whole.status())) {
@@ -98,12 +98,12 @@ absl::StatusOr<std::vector<v1::Transform>> ListWithReports(Session& session) {
   return transforms;
 }
 
-absl::Status List(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms, ListWithReports(session));
+absl::Status List(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms, ListWithReports(context));
   if (flags.Has("json")) {
     Json list = Json::array();
     for (const v1::Transform& transform : transforms) list.push_back(TransformJson(transform));
-    session.PrintJson(list);
+    context.PrintJson(list);
     return absl::OkStatus();
   }
   for (const v1::Transform& transform : transforms) {
@@ -141,11 +141,11 @@ void PrintReport(const v1::Report& report) {
   PrintLine("server_revision", from.server_revision());
 }
 
-absl::Status Show(const ParsedFlags& flags, Session& session) {
+absl::Status Show(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform,
-                             session.client().GetTransform(flags.Positional(0), session.call()));
+                             context.client().GetTransform(flags.Positional(0), context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(TransformJson(transform));
+    context.PrintJson(TransformJson(transform));
     return absl::OkStatus();
   }
   PrintLine("name", transform.name());
@@ -160,8 +160,8 @@ absl::Status Show(const ParsedFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status GetMatrix(const std::string& name, const std::string& out, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, session.client().GetTransform(name, session.call()));
+absl::Status GetMatrix(const std::string& name, const std::string& out, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, context.client().GetTransform(name, context.call()));
   if (transform.kind() != v1::TRANSFORM_KIND_AFFINE) {
     return absl::FailedPreconditionError(
         absl::StrCat(name, " is more than a matrix; its field can be written to .nii.gz, .nrrd or .mha",
@@ -172,13 +172,13 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
 }
 
 absl::Status GetField(const std::string& name, const v1::FieldRequest& field, const std::string& out,
-                      Session& session) {
+                      CommandContext& context) {
   v1::DownloadRequest request;
   request.set_name(name);
   *request.mutable_field() = field;
   client::GridData data;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
-                             session.client().DownloadField(request, client::SinkInto(&data), session.call()));
+                             context.client().DownloadField(request, client::SinkInto(&data), context.call()));
   return WriteFieldFile(out, header.encoding(), header.affine(), data);
 }
 
@@ -190,12 +190,12 @@ std::vector<std::string> TransformSuffixes() {
 }
 
 // The series are read first: what is wrong with them is told before anything is fetched.
-absl::Status GetRegistration(const ParsedFlags& flags, Session& session) {
+absl::Status GetRegistration(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const DicomPair series, DicomSeries(flags, "fixed", "moving"));
-  return WriteRegistrationFile(flags.Positional(0), flags.String("out"), flags, series, session);
+  return WriteRegistrationFile(flags.Positional(0), flags.String("out"), flags, series, context);
 }
 
-absl::Status Get(const ParsedFlags& flags, Session& session) {
+absl::Status Get(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", TransformSuffixes()));
   const std::string out = flags.String("out"), name = flags.Positional(0);
   INTRAWARP_RETURN_IF_ERROR(CheckDicomFlags(flags, HasDicomSuffix(out), {"fixed", "moving", "tolerance_mm"}));
@@ -204,25 +204,25 @@ absl::Status Get(const ParsedFlags& flags, Session& session) {
   if (!field.ok()) return UsageError(field.status());
   const absl::Status format = CheckFieldFormat(*field, "out", out);
   if (!format.ok()) return UsageError(format);
-  if (HasDicomSuffix(out)) return GetRegistration(flags, session);
-  if (HasMatrixSuffix(out)) return GetMatrix(name, out, session);
-  if (!HasItkSuffix(out)) return GetField(name, *field, out, session);
-  return WriteItkFile(name, out, session);
+  if (HasDicomSuffix(out)) return GetRegistration(flags, context);
+  if (HasMatrixSuffix(out)) return GetMatrix(name, out, context);
+  if (!HasItkSuffix(out)) return GetField(name, *field, out, context);
+  return WriteItkFile(name, out, context);
 }
 
-absl::Status Delete(const ParsedFlags& flags, Session& session) {
-  return session.client().DeleteTransform(flags.Positional(0), session.call());
+absl::Status Delete(const ParsedFlags& flags, CommandContext& context) {
+  return context.client().DeleteTransform(flags.Positional(0), context.call());
 }
 
 // A resident volume is named; of a file, only the grid travels.
-absl::Status SetLike(const std::string& like, Session& session, v1::WarpVolumeRequest* request) {
+absl::Status SetLike(const std::string& like, CommandContext& context, v1::WarpVolumeRequest* request) {
   if (IsVolumeName(like)) {
     request->set_like_volume(like);
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded,
-                             LoadVolume(like, {.orientation = session.assumed_orientation()}));
-  session.TellOrientation(like, loaded.volume);
+                             LoadVolume(like, {.orientation = context.assumed_orientation()}));
+  context.TellOrientation(like, loaded.volume);
   *request->mutable_like_geometry() = GeometryToProto(loaded.volume.geometry);
   return absl::OkStatus();
 }
@@ -278,7 +278,7 @@ absl::Status WriteWarped(const std::string& out, const client::GridData& warped,
   return Annotate(io::WriteVolumeFile(out, warped.geometry, warped.values.data()), out);
 }
 
-absl::Status Warp(const ParsedFlags& flags, Session& session) {
+absl::Status Warp(const ParsedFlags& flags, CommandContext& context) {
   const std::string out = flags.String("out");
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", WarpSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckSegmentationFlags(flags));
@@ -291,12 +291,12 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   request.set_fill(static_cast<float>(flags.Number("fill", fill)));
   request.set_interpolation(
       InterpolationFromName(flags.String("interpolation", HasDicomSuffix(out) ? "nearest" : "linear")));
-  INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), session, &request));
+  INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), context, &request));
   client::GridData warped;
-  Temporaries temporaries(session);
+  Temporaries temporaries(context);
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
-  INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, client::SinkInto(&warped), session.call()));
+  INTRAWARP_RETURN_IF_ERROR(context.client().WarpVolume(request, client::SinkInto(&warped), context.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   return WriteWarped(out, warped, std::move(series));
 }
@@ -312,8 +312,8 @@ double DistanceOutside(const Geometry& g, const AffineMap& to_index, Vec3d point
 }
 
 // A map is only known where its fixed image was: landmarks of another image look like this.
-void TellPointsOutside(const std::string& name, const std::vector<Vec3d>& fixed_points, Session& session) {
-  const absl::StatusOr<v1::Transform> transform = session.client().GetTransform(name, session.call());
+void TellPointsOutside(const std::string& name, const std::vector<Vec3d>& fixed_points, CommandContext& context) {
+  const absl::StatusOr<v1::Transform> transform = context.client().GetTransform(name, context.call());
   if (!transform.ok() || !transform->has_domain()) return;
   const absl::StatusOr<Geometry> domain = GeometryFromProto(transform->domain());
   if (!domain.ok()) return;
@@ -334,15 +334,15 @@ void TellPointsOutside(const std::string& name, const std::vector<Vec3d>& fixed_
       static_cast<long long>(count), fixed_points.size(), farthest);
 }
 
-absl::Status Points(const ParsedFlags& flags, Session& session) {
+absl::Status Points(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out"));
   const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.String("in"));
   if (!points.ok()) return Annotate(points.status(), flags.String("in"));
-  Temporaries temporaries(session);
+  Temporaries temporaries(context);
   INTRAWARP_ASSIGN_OR_RETURN(const std::string transform, temporaries.Transform(flags.String("transform")));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> mapped,
-                             session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
-  TellPointsOutside(transform, flags.Has("inverse") ? mapped : *points, session);
+                             context.client().MapPoints(transform, *points, flags.Has("inverse"), context.call()));
+  TellPointsOutside(transform, flags.Has("inverse") ? mapped : *points, context);
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   return Annotate(io::WritePoints(flags.String("out"), mapped), flags.String("out"));
 }

@@ -23,12 +23,12 @@ namespace {
 // Digits of a hash in lists, the same number as in those of `dicom list`.
 constexpr size_t kShortHash = 16;
 
-absl::Status Put(const ParsedFlags& flags, Session& session) {
+absl::Status Put(const ParsedFlags& flags, CommandContext& context) {
   const std::string path = flags.Positional(0);
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, session.Load(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, context.Load(path, options));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded,
-                             session.Upload(*volume, path, flags.String("id"), flags.Has("pinned")));
+                             context.Upload(*volume, path, flags.String("id"), flags.Has("pinned")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
 }
@@ -98,10 +98,10 @@ std::string ProvenanceRow(const v1::Volume& volume) {
                        "\t");
 }
 
-absl::Status List(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, session.client().ListVolumes(session.call()));
+absl::Status List(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, context.client().ListVolumes(context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(ListToJson(volumes));
+    context.PrintJson(ListToJson(volumes));
     return absl::OkStatus();
   }
   for (const v1::Volume& volume : volumes) {
@@ -114,10 +114,10 @@ void PrintLine(const char* what, const std::string& text) {
   if (!text.empty()) std::printf("%s\t%s\n", what, text.c_str());
 }
 
-absl::Status Show(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, session.client().GetVolume(flags.Positional(0), session.call()));
+absl::Status Show(const ParsedFlags& flags, CommandContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, context.client().GetVolume(flags.Positional(0), context.call()));
   if (flags.Has("json")) {
-    session.PrintJson(MessageToJson(volume));
+    context.PrintJson(MessageToJson(volume));
     return absl::OkStatus();
   }
   PrintLine("name", volume.name());
@@ -141,17 +141,17 @@ absl::Status Show(const ParsedFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status Get(const ParsedFlags& flags, Session& session) {
+absl::Status Get(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", io::GridSuffixes()));
   client::GridData data;
   INTRAWARP_RETURN_IF_ERROR(
-      session.client().DownloadVolume(flags.Positional(0), client::SinkInto(&data), session.call()).status());
+      context.client().DownloadVolume(flags.Positional(0), client::SinkInto(&data), context.call()).status());
   const std::string out = flags.String("out");
   return Annotate(io::WriteVolumeFile(out, data.geometry, data.values.data()), out);
 }
 
-absl::Status Delete(const ParsedFlags& flags, Session& session) {
-  return session.client().DeleteVolume(flags.Positional(0), session.call());
+absl::Status Delete(const ParsedFlags& flags, CommandContext& context) {
+  return context.client().DeleteVolume(flags.Positional(0), context.call());
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: what one run of the command line holds: the servers and the one that it works on, what Ctrl-C cancels, and
-// the resources that it uploaded for its own use and deletes again. Thread safety: thread-compatible.
-#ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
-#define INTRAWARP_CLIENT_CLI_SESSION_H_
+// CommandContext: what one run of the command line holds: the servers and the one that it works on, what Ctrl-C
+// cancels, and the resources that it uploaded for its own use and deletes again. Thread safety: thread-compatible.
+#ifndef INTRAWARP_CLIENT_CLI_COMMAND_CONTEXT_H_
+#define INTRAWARP_CLIENT_CLI_COMMAND_CONTEXT_H_
 
 #include <functional>
 #include <map>
@@ -30,10 +30,10 @@ struct Connection {
   std::string traceparent = {};  // as in CallOptions
 };
 
-class Session {
+class CommandContext {
  public:
-  // The pointers outlive the session. `servers` may be null for commands that need none; `connection` is then empty.
-  Session(client::RoutedClient* servers, client::Cancellation* interrupt, Connection connection = {})
+  // The pointers outlive the context. `servers` may be null for commands that need none; `connection` is then empty.
+  CommandContext(client::RoutedClient* servers, client::Cancellation* interrupt, Connection connection = {})
       : servers_(servers), interrupt_(interrupt), connection_(std::move(connection)) {}
 
   client::RoutedClient& servers() { return *servers_; }
@@ -93,10 +93,10 @@ class Session {
 };
 
 // The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, to the server that
-// the session used then, and deleted there at the end, whatever happened.
+// the context used then, and deleted there at the end, whatever happened.
 class Temporaries {
  public:
-  explicit Temporaries(Session& session) : session_(session), client_(session.client()) {}
+  explicit Temporaries(CommandContext& context) : context_(context), client_(context.client()) {}
   Temporaries(const Temporaries&) = delete;
   Temporaries& operator=(const Temporaries&) = delete;
   ~Temporaries() { (void)DeleteAll(); }
@@ -123,7 +123,7 @@ class Temporaries {
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
-  Session& session_;
+  CommandContext& context_;
   client::Client& client_;
   // Names by path.
   std::map<std::string, std::string> volumes_;
@@ -155,4 +155,4 @@ class ProgressLine {
 
 }  // namespace intrawarp::cli
 
-#endif  // INTRAWARP_CLIENT_CLI_SESSION_H_
+#endif  // INTRAWARP_CLIENT_CLI_COMMAND_CONTEXT_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cli/session.h"
+#include "client/cli/command_context.h"
 
 #include <unistd.h>
 
@@ -47,17 +47,17 @@ absl::Status Annotate(const absl::Status& status, const std::string& subject) {
   return annotated;
 }
 
-absl::Status Session::CheckInterrupt() const {
+absl::Status CommandContext::CheckInterrupt() const {
   return interrupt_->cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::Status Session::Use(const std::string& address) {
+absl::Status CommandContext::Use(const std::string& address) {
   INTRAWARP_ASSIGN_OR_RETURN(client_, servers_->At(address));
   address_ = address;
   return absl::OkStatus();
 }
 
-absl::Status Session::Retrying(const std::function<absl::Status()>& work) const {
+absl::Status CommandContext::Retrying(const std::function<absl::Status()>& work) const {
   std::chrono::milliseconds waited{0};
   for (int retries = 0;; ++retries) {
     absl::Status status = work();
@@ -72,7 +72,7 @@ absl::Status Session::Retrying(const std::function<absl::Status()>& work) const 
   }
 }
 
-void Session::TellOrientation(const std::string& path, const io::HostVolume& volume) {
+void CommandContext::TellOrientation(const std::string& path, const io::HostVolume& volume) {
   if (volume.has_orientation || !told_.insert(path).second) return;
   std::fprintf(stderr,
                "intrawarp: %s: the file states no orientation; its axes are taken as left, back, head "
@@ -80,7 +80,7 @@ void Session::TellOrientation(const std::string& path, const io::HostVolume& vol
                path.c_str());
 }
 
-void Session::PrintJson(const nlohmann::ordered_json& json) {
+void CommandContext::PrintJson(const nlohmann::ordered_json& json) {
   if (collects_json_) {
     json_[address_] = json;
   } else {
@@ -88,13 +88,13 @@ void Session::PrintJson(const nlohmann::ordered_json& json) {
   }
 }
 
-void Session::EndJson() {
+void CommandContext::EndJson() {
   collects_json_ = false;
   PrintJson(json_);
 }
 
-absl::StatusOr<std::shared_ptr<const LoadedVolume>> Session::Load(const std::string& path,
-                                                                  const VolumeFileOptions& options) {
+absl::StatusOr<std::shared_ptr<const LoadedVolume>> CommandContext::Load(const std::string& path,
+                                                                         const VolumeFileOptions& options) {
   const bool is_loaded = loaded_ != nullptr && loaded_path_ == path;
   if (is_loaded) return loaded_;
   VolumeFileOptions with_orientation = options;
@@ -109,8 +109,8 @@ absl::StatusOr<std::shared_ptr<const LoadedVolume>> Session::Load(const std::str
   return loaded;
 }
 
-absl::StatusOr<v1::UploadResponse> Session::Upload(const LoadedVolume& loaded, const std::string& path,
-                                                   const std::string& id, bool pinned) {
+absl::StatusOr<v1::UploadResponse> CommandContext::Upload(const LoadedVolume& loaded, const std::string& path,
+                                                          const std::string& id, bool pinned) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   const io::HostVolume& volume = loaded.volume;
   client::VolumeUpload upload;
@@ -131,8 +131,8 @@ absl::StatusOr<v1::UploadResponse> Session::Upload(const LoadedVolume& loaded, c
   return response;
 }
 
-absl::StatusOr<v1::UploadResponse> Session::UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
-                                                         const std::string& id) {
+absl::StatusOr<v1::UploadResponse> CommandContext::UploadMatrix(const client::SparseMatrix& matrix,
+                                                                const std::string& path, const std::string& id) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::SparseMatrixUpload upload;
   upload.id = id;
@@ -150,11 +150,11 @@ absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
   if (known != volumes_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, session_.Load(x));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, context_.Load(x));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   // Noted before the answer, which may get lost.
   const std::string name = volumes_[x] = "volumes/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.Upload(*volume, x, id).status());
+  INTRAWARP_RETURN_IF_ERROR(context_.Upload(*volume, x, id).status());
   return name;
 }
 
@@ -175,7 +175,7 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, io::ReadMatrix(path));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, matrix, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, matrix, context_.call()).status());
   return transforms_[path];
 }
 
@@ -191,21 +191,21 @@ absl::StatusOr<std::string> Temporaries::UploadRegistrationFile(const std::strin
 
 // A displacement field travels with its affine map in it, since the server stores no such pair.
 absl::StatusOr<std::string> Temporaries::UploadComposed(const std::string& path, const io::ItkTransform& file) {
-  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_RETURN_IF_ERROR(context_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   switch (file.kind) {
     case io::ItkTransform::Kind::kAffine:
-      INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, file.affine, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, file.affine, context_.call()).status());
       break;
     case io::ItkTransform::Kind::kControlGrid: {
       const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.vectors};
-      INTRAWARP_RETURN_IF_ERROR(client_.UploadControlGrid(id, upload, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadControlGrid(id, upload, context_.call()).status());
       break;
     }
     case io::ItkTransform::Kind::kDisplacement: {
       const std::vector<float> field = io::WholeDisplacement(file);
-      INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, file.grid, field, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, file.grid, field, context_.call()).status());
       break;
     }
   }
@@ -214,11 +214,11 @@ absl::StatusOr<std::string> Temporaries::UploadComposed(const std::string& path,
 
 absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& path) {
   INTRAWARP_ASSIGN_OR_RETURN(const io::HostVelocity file, io::ReadVelocity(path));
-  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_RETURN_IF_ERROR(context_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   const client::VelocityUpload upload{file.affine, file.geometry, file.velocity};
-  INTRAWARP_RETURN_IF_ERROR(client_.UploadVelocity(id, upload, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadVelocity(id, upload, context_.call()).status());
   return transforms_[path];
 }
 
@@ -228,10 +228,10 @@ absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path
     if (holds_velocity) return UploadVelocityFile(path);
   }
   INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadFieldFile(path));
-  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_RETURN_IF_ERROR(context_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, field.geometry, field.displacement, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, field.geometry, field.displacement, context_.call()).status());
   return transforms_[path];
 }
 
@@ -242,14 +242,14 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
   INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix, LoadMatrix(x, type));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   const std::string name = matrices_[x] = "sparseMatrices/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.UploadMatrix(matrix, x, id).status());
+  INTRAWARP_RETURN_IF_ERROR(context_.UploadMatrix(matrix, x, id).status());
   return name;
 }
 
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
   bool answers = true;
-  client::CallOptions options = session_.call();
+  client::CallOptions options = context_.call();
   options.timeout = kDeleteTimeout;
   options.cancellation = nullptr;  // Ctrl-C has cancelled the others
   const auto each = [&](std::map<std::string, std::string>& names, auto remove) {
