@@ -7,69 +7,12 @@
 #include "engine/sparse/cuda/analysis.h"
 #include "engine/sparse/cuda/launcher.cuh"
 #include "engine/sparse/cuda/row_lists.cuh"
+#include "engine/sparse/cuda/row_work.cuh"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
 
 constexpr int kLanesPerRow = 8;
-constexpr int kRunLength = 64;  // a run of rows with one pattern is cut after so many rows
-
-__device__ uint8_t ClassOf(const RowExtent& extent, int64_t a_entries, unsigned tiny_multiplications) {
-  if (extent.multiplications == 0) return kNone;
-  if (extent.multiplications <= tiny_multiplications && a_entries <= kTinyEntries) return kTiny;
-  const int words = extent.last / 32 - extent.first / 32 + 1;
-  return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
-}
-
-// The work of a row, or of a part of a row.
-struct RowWork {
-  unsigned long long multiplications;
-  int first, last;  // columns
-  bool same;        // the row of A has the pattern of the row before
-  unsigned runs;    // of entries of A in one tile, if counted
-
-  __device__ void Join(const RowWork& other) {
-    multiplications += other.multiplications;
-    first = min(first, other.first);
-    last = max(last, other.last);
-    same = same && other.same;
-    runs += other.runs;
-  }
-  // Joins the work of kLanes lanes, a power of two. All lanes of the warp call it.
-  template <int kLanes>
-  __device__ void JoinLanes() {
-    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-      RowWork other;
-      other.multiplications = __shfl_xor_sync(kAllLanes, multiplications, offset);
-      other.first = __shfl_xor_sync(kAllLanes, first, offset);
-      other.last = __shfl_xor_sync(kAllLanes, last, offset);
-      other.same = __shfl_xor_sync(kAllLanes, same, offset);
-      other.runs = __shfl_xor_sync(kAllLanes, runs, offset);
-      Join(other);
-    }
-  }
-};
-
-// The work of every `step`-th entry of the row of A, from the `skip`-th on.
-__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, int64_t begin, int64_t end,
-                          int skip, int step, bool count_runs) {
-  RowWork w = {0, INT_MAX, -1, false, 0};
-  // `row` may lie behind the rows of A if it has no entries.
-  const bool follows = row % kRunLength != 0 && begin < end;
-  const int64_t before = follows ? a.row_offsets[row - 1] : begin;
-  w.same = follows && begin - before == end - begin;
-  for (int64_t i = begin + skip; i < end; i += step) {
-    const int32_t k = a.column_indices[i];
-    const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
-    w.same = w.same && a.column_indices[before + (i - begin)] == k;
-    if (count_runs) w.runs += i == begin || a.column_indices[i - 1] / 8 != k / 8;
-    if (from == to) continue;
-    w.multiplications += to - from;
-    w.first = min(w.first, b.column_indices[from]);
-    w.last = max(w.last, b.column_indices[to - 1]);
-  }
-  return w;
-}
 
 // Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
 // `kinds` and `offsets` may be null.
@@ -135,10 +78,10 @@ __global__ void __launch_bounds__(kThreads, 5)
   if (of_block > 0) atomicAdd(to, of_block);
 }
 
-// Lists the rows of the pattern classes as PatternWorkspace says. Marks heavy rows; of a run of rows with one pattern,
-// either all rows are heavy or none.
+// Lists the rows of the pattern classes as PatternWorkspace says, tiny rows unless they are `counted`. Marks heavy
+// rows; of a run of rows with one pattern, either all rows are heavy or none.
 __global__ void ClassifyKernel(ConstPatternView a, const RowExtent* extents, RowLimits limits, Counters* counters,
-                               uint8_t* kinds, RowGroup* near, int32_t* far) {
+                               uint8_t* kinds, RowGroup* near, int32_t* far, bool counted) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   int of_class = row < a.rows ? kinds[row] & kClassMask : kNone, group = 1;
   if (of_class == kNear || of_class == kMiddle || of_class == kFar) {
@@ -151,7 +94,8 @@ __global__ void ClassifyKernel(ConstPatternView a, const RowExtent* extents, Row
       group = GroupSize(kinds, static_cast<int32_t>(row), a.rows);
     }
   }
-  if (of_class == kNone || of_class == kTiled || group == 0) of_class = -1;
+  if (of_class == kNone || of_class == kTiled || of_class == kShort || group == 0) of_class = -1;
+  if (counted && of_class == kTiny) of_class = -1;
   const unsigned place = ReservePlaces<kPatternClasses>(of_class, 1, counters->pattern_rows);
   const RowGroup rows = {static_cast<int32_t>(row), group};
   if (of_class == kNear) near[place] = rows;
@@ -164,7 +108,8 @@ __global__ void ClassifyKernel(ConstPatternView a, const RowExtent* extents, Row
 
 int64_t PatternWorkspaceBytes(int64_t rows) {
   return Arena::Rounded(CountersBytes(rows)) + Arena::Rounded(rows * sizeof(RowExtent)) +
-         Arena::Rounded(rows * sizeof(RowGroup)) + Arena::Rounded(rows * sizeof(int32_t));
+         Arena::Rounded(rows * sizeof(RowGroup)) + Arena::Rounded(rows * sizeof(int32_t)) +
+         Arena::Rounded(rows * sizeof(uint16_t));
 }
 
 absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows) {
@@ -185,10 +130,10 @@ absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const Co
                                     extents, kinds, offsets, count_runs);
 }
 
-absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w,
+absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, bool counted,
                           uint8_t* kinds) {
   ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.extents, RowLimitsOf(a), w.counters, kinds,
-                                                                      w.near, w.far);
+                                                                      w.near, w.far, counted);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@ struct PatternWorkspace {
   RowGroup* near;
   int32_t* far;
 };
+// With room for the counts of CountShortRows.
 int64_t PatternWorkspaceBytes(int64_t rows);
 // The counters and the scan states behind them are zeroed.
 absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows);
@@ -31,8 +32,10 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
                      RowExtent* extents, uint8_t* kinds, int64_t* entries, bool count_runs);
 
-// Marks heavy rows in `kinds` and lists the rows of each class, except kTiled rows. Does not wait.
-absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, uint8_t* kinds);
+// Marks heavy rows in `kinds` and lists the rows of each class, except kTiled and kShort rows, and tiny ones if they
+// are `counted`. Does not wait.
+absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, bool counted,
+                          uint8_t* kinds);
 
 }  // namespace intrawarp::cuda::spgemm
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,18 @@ FreeList& Kept() {
   return *list;
 }
 
+// Waits until one of the words, which the work in the stream writes, is not 0.
+absl::Status WaitFor(const ExecContext& ctx, unsigned& word, unsigned& other_word) {
+  constexpr int kLooks = 1000;  // before the stream is asked whether it failed
+  const std::atomic_ref<unsigned> one(word), other(other_word);
+  for (int looks = 1;; ++looks) {
+    if (one.load(std::memory_order_acquire) != 0 || other.load(std::memory_order_acquire) != 0) break;
+    if (looks % kLooks != 0 || cudaStreamQuery(CudaStream(ctx)) == cudaErrorNotReady) continue;
+    return ctx.device().Synchronize(ctx.stream());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CounterMailbox> CounterMailbox::Take() {
@@ -38,6 +51,7 @@ absl::StatusOr<CounterMailbox> CounterMailbox::Take() {
     taken.memory_ = static_cast<HostCounters*>(memory);
   }
   taken.memory_->ready = 0;
+  taken.memory_->long_rows = 0;
   return taken;
 }
 
@@ -50,13 +64,13 @@ CounterMailbox::~CounterMailbox() {
 }
 
 absl::StatusOr<Counters> CounterMailbox::Wait(const ExecContext& ctx) const {
-  constexpr int kLooks = 1000;  // before the stream is asked whether it failed
-  std::atomic_ref<unsigned> ready(memory_->ready);
-  for (int looks = 1; ready.load(std::memory_order_acquire) == 0; ++looks) {
-    if (looks % kLooks != 0 || cudaStreamQuery(CudaStream(ctx)) == cudaErrorNotReady) continue;
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-    break;
-  }
+  INTRAWARP_RETURN_IF_ERROR(WaitFor(ctx, memory_->ready, memory_->ready));
+  return memory_->counters;
+}
+
+absl::StatusOr<std::optional<Counters>> CounterMailbox::WaitUnlessLong(const ExecContext& ctx) const {
+  INTRAWARP_RETURN_IF_ERROR(WaitFor(ctx, memory_->ready, memory_->long_rows));
+  if (std::atomic_ref<unsigned>(memory_->long_rows).load(std::memory_order_acquire) != 0) return std::nullopt;
   return memory_->counters;
 }
 

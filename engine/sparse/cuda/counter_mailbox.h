@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_COUNTER_MAILBOX_H_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_COUNTER_MAILBOX_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/cuda/counters.h"
@@ -23,6 +25,9 @@ class CounterMailbox {
 
   // Waits until the work that writes the counters, which the stream already holds, has done so.
   absl::StatusOr<Counters> Wait(const ExecContext& ctx) const;
+  // The same, but ends without counters as soon as there is a long row. The mailbox must then live until the work has
+  // ended.
+  absl::StatusOr<std::optional<Counters>> WaitUnlessLong(const ExecContext& ctx) const;
 
  private:
   CounterMailbox() = default;

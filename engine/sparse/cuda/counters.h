@@ -25,18 +25,25 @@ struct Counters {
   unsigned value_rows[kValueClasses];
   unsigned next_far[2], next_block[2];  // queues of far and block rows: when they are counted, when they are written
   unsigned next_scan, binned;           // blocks of the row bins' kernel that began, that ended
+  unsigned next_short, short_counted;   // the same of the kernel that counts short rows
+  unsigned long_rows;                   // rows that this kernel left to others
   TileCounters tiles;
 };
 
-// A copy in page-locked host memory; `ready` becomes 1 once the counters are written.
+// A copy in page-locked host memory; `ready` becomes 1 once the counters are written, `long_rows` as soon as the kernel
+// that counts short rows meets a long one.
 struct HostCounters {
   Counters counters;
   unsigned ready;
+  unsigned long_rows;
 };
 
-// The counters, followed by the state of each block that scans rows, kThreads rows a block.
+// The counters, followed by the state of each block that scans rows: kThreads rows a block in the row bins' kernel,
+// ShortRowsOfBlock in the kernel that counts short rows.
+inline int64_t BinBlocks(int64_t rows) { return (rows + kThreads - 1) / kThreads; }
+inline int64_t ShortBlocks(int64_t rows) { return (rows + ShortRowsOfBlock(rows) - 1) / ShortRowsOfBlock(rows); }
 inline int64_t CountersBytes(int64_t rows) {
-  return sizeof(Counters) + (rows + kThreads - 1) / kThreads * sizeof(unsigned long long);
+  return sizeof(Counters) + (BinBlocks(rows) + ShortBlocks(rows)) * sizeof(unsigned long long);
 }
 
 }  // namespace intrawarp::cuda::spgemm

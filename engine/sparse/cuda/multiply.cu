@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates and plans products on CUDA. The phases of planning are: transpose.h, analysis.h, tiles.h (counts),
-// pattern.h (counts), row_bins.h, pattern.h and tiles.h (columns), reuse_plan.h or row_pieces.h, mask_add.h. plan.cu
-// executes. No phase has atomics on values.
+// Estimates and plans products on CUDA. The phases of planning are: transpose.h; short_rows.h (counts) where rows are
+// likely to be short; unless all are, analysis.h, tiles.h (counts), pattern.h (counts), row_bins.h; the columns by
+// pattern.h, short_rows.h and tiles.h; reuse_plan.h or row_pieces.h; mask_add.h. plan.cu executes. No phase has atomics
+// on values.
 #include <algorithm>
 #include <climits>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -14,6 +16,7 @@
 #include "engine/sparse/cuda/pattern.h"
 #include "engine/sparse/cuda/plan.h"
 #include "engine/sparse/cuda/rounding.h"
+#include "engine/sparse/cuda/short_rows.h"
 #include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp::cuda {
@@ -103,6 +106,7 @@ struct Planning {
   Plan& plan;
   CsrPattern& c;
   TileOperands tiles = {};
+  uint16_t* counts = nullptr;  // of CountShortRows, if it was called
 
   int64_t* offsets() const { return c.row_offsets.as<int64_t>(); }
   int32_t* indices() const { return c.column_indices.as<int32_t>(); }
@@ -117,16 +121,37 @@ absl::Status CountByTiles(Planning& p) {
   return CountTiles(p.ctx, p.tiles, p.kinds(), p.offsets());
 }
 
-// Makes the offsets of C and the row bins. Waits for the counters.
-absl::StatusOr<Counters> CountEntries(Planning& p) {
+// Measures all rows and counts the short ones. Waits for the counters, which are there unless a row is long; `mailbox`
+// lives until the kernel has ended.
+absl::StatusOr<std::optional<Counters>> CountShort(Planning& p, const CounterMailbox& mailbox) {
+  INTRAWARP_ASSIGN_OR_RETURN(p.counts, p.ctx.arena().Allocate<uint16_t>(p.a.rows));
+  INTRAWARP_RETURN_IF_ERROR(
+      CountShortRows(p.ctx, p.a, p.b, p.workspace, p.plan.row_bins.view(), p.counts, p.offsets(), mailbox.get()));
+  return mailbox.WaitUnlessLong(p.ctx);
+}
+
+// Measures all rows, and counts those that go by tiles.
+absl::Status MeasureRows(Planning& p) {
   const PatternWorkspace& w = p.workspace;
   const bool try_tiles = TilesArePossible(p.a, p.b, p.plan.options);
   INTRAWARP_RETURN_IF_ERROR(Analyse(p.ctx, p.a, p.b, w.counters, w.extents, p.kinds(), p.offsets(), try_tiles));
-  if (try_tiles) INTRAWARP_RETURN_IF_ERROR(CountByTiles(p));
-  INTRAWARP_RETURN_IF_ERROR(CountPattern(p.ctx, p.a, p.b, w, p.kinds(), p.offsets()));
+  return try_tiles ? CountByTiles(p) : absl::OkStatus();
+}
+
+// Makes the offsets of C and the row bins. Waits for the counters.
+absl::StatusOr<Counters> CountEntries(Planning& p) {
+  INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox of_short_rows, CounterMailbox::Take());
+  if (ShortRowsAreLikely(p.a, p.b, p.plan.options)) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<Counters> counters, CountShort(p, of_short_rows));
+    if (counters) return *counters;
+  } else {
+    INTRAWARP_RETURN_IF_ERROR(MeasureRows(p));
+  }
+  const PatternWorkspace& w = p.workspace;
+  INTRAWARP_RETURN_IF_ERROR(CountPattern(p.ctx, p.a, p.b, w, p.counts != nullptr, p.kinds(), p.offsets()));
   INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox mailbox, CounterMailbox::Take());
-  INTRAWARP_RETURN_IF_ERROR(BinRows(p.ctx, p.plan.row_bins.view(), w.extents, ValueTypeOf(p.plan.options.precision),
-                                    w.counters, p.offsets(), mailbox.get()));
+  INTRAWARP_RETURN_IF_ERROR(BinRows(p.ctx, p.plan.row_bins.view(), w.extents, p.counts,
+                                    ValueTypeOf(p.plan.options.precision), w.counters, p.offsets(), mailbox.get()));
   return mailbox.Wait(p.ctx);
 }
 
@@ -134,9 +159,12 @@ absl::StatusOr<Counters> CountEntries(Planning& p) {
 absl::Status FillColumns(Planning& p, const Counters& counters) {
   unsigned rows_to_fill[kPatternClasses];
   std::copy_n(counters.pattern_rows, kPatternClasses, rows_to_fill);
-  if (p.plan.DefersTinyColumns()) rows_to_fill[kTiny] = 0;
+  if (p.plan.DefersColumns()) rows_to_fill[kTiny] = 0;
   INTRAWARP_RETURN_IF_ERROR(
       FillPattern(p.ctx, p.a, p.b, p.workspace, rows_to_fill, p.kinds(), p.offsets(), p.indices()));
+  if (!p.plan.DefersColumns()) {
+    INTRAWARP_RETURN_IF_ERROR(FillShortRows(p.ctx, p.a, p.b, p.plan.row_bins, p.c.view()));
+  }
   if (counters.tiles.product_tiles == 0) return absl::OkStatus();
   return FillTiles(p.ctx, p.tiles, counters.tiles, p.kinds(), p.offsets(), p.indices(), &p.plan.tiles);
 }

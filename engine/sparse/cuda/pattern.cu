@@ -469,10 +469,11 @@ absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, cons
 }  // namespace
 
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          const PatternWorkspace& w, uint8_t* kinds, int64_t* offsets) {
-  INTRAWARP_RETURN_IF_ERROR(ClassifyRows(ctx, a, w, kinds));
+                          const PatternWorkspace& w, bool counted, uint8_t* kinds, int64_t* offsets) {
+  INTRAWARP_RETURN_IF_ERROR(ClassifyRows(ctx, a, w, counted, kinds));
   unsigned any[kPatternClasses];
   std::fill(any, any + kPatternClasses, static_cast<unsigned>(a.rows));
+  if (counted) any[kTiny] = 0;
   if (b.columns <= kMiddleWords * 32) any[kFar] = 0;
   if (b.columns <= kNearWords * 32) any[kMiddle] = 0;
   return MakePattern<false>(ctx, {a, b, w, kinds, offsets, nullptr}, any);

@@ -19,10 +19,10 @@
 
 namespace intrawarp::cuda::spgemm {
 
-// Writes the number of entries of each row that has multiplications and is not kTiled to `entries`; makes the kinds
-// final (ClassifyRows). Does not wait.
+// Writes the number of entries of each row that has multiplications, is not kTiled and is not counted yet to `entries`;
+// makes the kinds final (ClassifyRows). `counted`: tiny and short rows are. Does not wait.
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          const PatternWorkspace& w, uint8_t* kinds, int64_t* entries);
+                          const PatternWorkspace& w, bool counted, uint8_t* kinds, int64_t* entries);
 
 // Writes the columns of these rows. `rows` is the number of rows of each pattern class; a class of 0 is left out. Does
 // not wait.

@@ -44,7 +44,7 @@ absl::Status ExecuteProduct(const ExecContext& ctx, const Plan& plan, const Cons
     INTRAWARP_RETURN_IF_ERROR(ExecuteTiles(ctx, plan.tiles, o.a, o.b, DroppedBits(options.precision) > 0, options.alpha,
                                            product.row_offsets, values));
   }
-  const ScalarRows rows = {plan.row_bins, plan.row_pieces, product, plan.DefersTinyColumns()};
+  const ScalarRows rows = {plan.row_bins, plan.row_pieces, product, plan.DefersColumns()};
   return ExecuteRows(ctx, rows, options, o.a, o.b, values);
 }
 

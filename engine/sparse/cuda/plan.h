@@ -28,8 +28,8 @@ struct Plan final : DevicePlan {
   absl::Status Execute(const ExecContext& ctx, const ConstPatternView& c, const ConstCsrView& a, const ConstCsrView& b,
                        void* values) const override;
 
-  // Whether the one execution writes the columns of tiny rows, which planning leaves out.
-  bool DefersTinyColumns() const { return executions == Executions::kOnce && !NeedsMaskAdd(options); }
+  // Whether the one execution writes the columns of tiny and short rows, which planning leaves out.
+  bool DefersColumns() const { return executions == Executions::kOnce && !NeedsMaskAdd(options); }
 
   MultiplyOptions options;
   Executions executions;

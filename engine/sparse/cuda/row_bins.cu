@@ -3,11 +3,11 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/device/reduce.cuh"
 #include "engine/sparse/cuda/carver.h"
 #include "engine/sparse/cuda/launcher.cuh"
 #include "engine/sparse/cuda/row_bins.h"
 #include "engine/sparse/cuda/row_lists.cuh"
+#include "engine/sparse/cuda/row_scan.cuh"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
@@ -54,75 +54,27 @@ __device__ int HeavyClassOf(int64_t words, int64_t entries, int value_bytes) {
   return entries <= BlockEntries(kHeavy640, value_bytes) ? kHeavy640 : kHeavy1280;
 }
 
-// The sum over all blocks before `block`, by decoupled look-back (Merrill and Garland 2016): each block publishes its
-// own sum, then the whole sum up to its end. One warp calls it.
-constexpr unsigned long long kOwnSum = 1ull << 62, kWholeSum = 2ull << 62, kSumMask = kOwnSum - 1;
-__device__ int64_t SumBefore(volatile unsigned long long* states, int64_t block) {
-  const int lane = threadIdx.x % 32;
-  int64_t sum = 0;
-  for (int64_t last = block - 1; last >= 0; last -= 32) {
-    const int64_t mine = last - lane;
-    unsigned long long state = mine >= 0 ? 0 : kWholeSum;
-    while (mine >= 0 && state == 0) state = states[mine];
-    __syncwarp();
-    const unsigned whole = __ballot_sync(kAllLanes, state >= kWholeSum);
-    const int stop = whole == 0 ? 31 : __ffs(whole) - 1;
-    const int64_t part = lane <= stop ? static_cast<int64_t>(state & kSumMask) : 0;
-    sum += WarpSumAll(part);
-    if (whole != 0) break;
-  }
-  return sum;
-}
-
-// Turns the entries of each row into offsets. A block takes the next kThreads rows when it starts, so that the blocks
-// that it looks back at have started, too. Returns this thread's row, with its number of entries.
-__device__ int64_t ScanRows(int32_t rows, Counters* counters, int64_t* offsets, int64_t* entries) {
-  __shared__ int64_t before_block, sums[kWarps];
-  __shared__ unsigned block;
-  volatile unsigned long long* const states = reinterpret_cast<unsigned long long*>(counters + 1);
-  if (threadIdx.x == 0) block = atomicAdd(&counters->next_scan, 1u);
-  __syncthreads();
+// Turns the entries of each row into offsets. Returns this thread's row, with its number of entries. `counts`, unless
+// it is null, has the entries of rows that are tiny or short.
+__device__ int64_t ScanRows(int32_t rows, const uint8_t* kinds, const uint16_t* counts, Counters* counters,
+                            int64_t* offsets, int64_t* entries) {
+  const unsigned block = TakeBlock(&counters->next_scan);
   const int64_t row = int64_t{block} * kThreads + threadIdx.x;
   *entries = row < rows ? offsets[row] : 0;
-  int64_t total = 0;
-  const int64_t before = BlockExclusiveScan<kWarps>(*entries, sums, &total);
-  if (threadIdx.x < 32) {
-    if (threadIdx.x == 0 && block > 0) states[block] = kOwnSum | static_cast<unsigned long long>(total);
-    const int64_t sum = SumBefore(states, block);
-    if (threadIdx.x == 0) {
-      states[block] = kWholeSum | static_cast<unsigned long long>(sum + total);
-      before_block = sum;
-    }
+  if (counts != nullptr && row < rows) {
+    const int kind = kinds[row] & kClassMask;
+    if (kind == kNone || kind == kTiny || kind == kShort) *entries = counts[row];
   }
-  __syncthreads();
-  if (row < rows) offsets[row] = before_block + before;
-  if (row == rows - 1) counters->entries = offsets[rows] = before_block + before + *entries;
+  const int64_t before = SumBeforeThread(*entries, block, reinterpret_cast<unsigned long long*>(counters + 1));
+  if (row < rows) offsets[row] = before;
+  if (row == rows - 1) counters->entries = offsets[rows] = before + *entries;
   return row;
 }
 
-// The last block that calls it writes the counters to the host's memory.
-__device__ void CountersToHost(Counters* counters, HostCounters* on_host) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&counters->binned, 1u) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (!last) return;
-  constexpr int kWords = sizeof(Counters) / sizeof(unsigned);
-  const auto* const from = reinterpret_cast<const unsigned*>(counters);
-  auto* const to = reinterpret_cast<unsigned*>(&on_host->counters);
-  for (int w = threadIdx.x; w < kWords; w += kThreads) to[w] = __ldcg(from + w);
-  __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) *static_cast<volatile unsigned*>(&on_host->ready) = 1;
-}
-
-__global__ void BinKernel(const RowExtent* extents, int32_t rows, int value_bytes, Counters* counters, RowBinsView bins,
-                          int64_t* offsets, HostCounters* on_host) {
+__global__ void BinKernel(const RowExtent* extents, const uint16_t* counts, int32_t rows, int value_bytes,
+                          Counters* counters, RowBinsView bins, int64_t* offsets, HostCounters* on_host) {
   int64_t entries = 0;
-  const int64_t row = ScanRows(rows, counters, offsets, &entries);
+  const int64_t row = ScanRows(rows, bins.kinds, counts, counters, offsets, &entries);
   const int kind = row < rows ? bins.kinds[row] & kClassMask : kNone;
   int of_class = -1, group = 1;
   if (kind == kNear || kind == kMiddle || kind == kBlock || kind == kFar) {
@@ -137,7 +89,7 @@ __global__ void BinKernel(const RowExtent* extents, int32_t rows, int value_byte
   constexpr int kFewRows = 12000;
   if (rows <= kFewRows) of_class = JointClass(of_class);
   const unsigned place = ReservePlaces<kValueClasses>(of_class, 1, counters->value_rows);
-  CountersToHost(counters, on_host);
+  CountersToHost(counters, &counters->binned, on_host);
   if (of_class < 0) return;
   if (group > 1) {
     *bins.GroupAt(of_class, place) = {static_cast<int32_t>(row), group};
@@ -176,10 +128,10 @@ int64_t RowBins::MergedAndGroupedRows() const {
   return tiny_rows + kGroupRows * groups;
 }
 
-absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, ValueType type,
-                     Counters* counters, int64_t* offsets, HostCounters* on_host) {
+absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, const uint16_t* counts,
+                     ValueType type, Counters* counters, int64_t* offsets, HostCounters* on_host) {
   BinKernel<<<BlocksFor(bins.rows), kThreads, 0, CudaStream(ctx)>>>(
-      extents, bins.rows, static_cast<int>(BytesPerValue(type)), counters, bins, offsets, on_host);
+      extents, counts, bins.rows, static_cast<int>(BytesPerValue(type)), counters, bins, offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

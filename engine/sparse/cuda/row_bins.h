@@ -51,12 +51,13 @@ struct RowBins {
   int64_t MergedAndGroupedRows() const;
 };
 
-// Makes the offsets of C out of the number of entries in each row, which `offsets` holds on entry, sets
-// counters->entries, and fills the lists of the bins and their lengths from the kinds and extents of the rows.
-// `counters` is followed by the scan states (CountersBytes in all), zeroed by the caller. Also writes the counters to
-// `on_host`, which is page-locked memory. Does not wait.
-absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, ValueType type,
-                     Counters* counters, int64_t* offsets, HostCounters* on_host);
+// Makes the offsets of C out of the number of entries in each row, which `offsets` holds on entry, or `counts` for
+// tiny, short and empty rows where CountShortRows has counted them (otherwise null). Sets counters->entries, and fills
+// the lists of the bins and their lengths from the kinds and extents of the rows. `counters` is followed by the scan
+// states (CountersBytes in all), zeroed by the caller. Also writes the counters to `on_host`, which is page-locked
+// memory. Does not wait.
+absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, const uint16_t* counts,
+                     ValueType type, Counters* counters, int64_t* offsets, HostCounters* on_host);
 
 }  // namespace intrawarp::cuda::spgemm
 

@@ -17,14 +17,19 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 constexpr int kTinyEntries = 8;  // entries of A in a row that one thread merges, at most
-constexpr int kGroupRows = 3;    // consecutive rows with one pattern that are computed together, at most
+// A short row, at most: multiplications and entries of A. A warp makes the row up to the smaller limits, otherwise a
+// block does.
+constexpr int kShortMultiplications = 512, kShortEntriesOfA = 512;
+constexpr int kFewMultiplications = 64, kWarpMultiplications = 256;
+constexpr int kGroupRows = 3;  // consecutive rows with one pattern that are computed together, at most
 
 // Words of the bitmap of a warp (near and middle rows) and of a block (far rows).
 constexpr int kNearWords = 256, kMiddleWords = 1280, kFarWords = 16384;
 
 // Who computes the pattern of a row. kTiny: a thread merges it. kNear, kMiddle: a warp, with a bitmap of so many words.
-// kBlock: a block, for a heavy row. kFar: a block, for columns further apart. kTiled: see tiles.h.
-enum PatternClass { kNone, kTiny, kNear, kMiddle, kBlock, kFar, kTiled, kPatternClasses };
+// kBlock: a block, for a heavy row. kFar: a block, for columns further apart. kTiled: see tiles.h. kShort: see
+// short_rows.h; such rows are not counted among the classes.
+enum PatternClass { kNone, kTiny, kNear, kMiddle, kBlock, kFar, kTiled, kPatternClasses, kShort = kPatternClasses };
 
 // A row's kind is its PatternClass and two flags. kSame: the row of A has the pattern of the row before. kHeavy: the
 // row has so many entries of A, or multiplications, that a block computes it.
@@ -38,6 +43,9 @@ constexpr int kHeavyEntries = 192;
 //   kSplitHeavy   a block for each piece of the row
 //   kTableBlock*  a block, with a hash table for so many entries (half as many in float64)
 //   kHeavy*       a block, with a bitmap for so many entries (half as many in float64)
+//   kShortFew     a warp in one step, for a short row with kFewMultiplications and 32 entries of A at most
+//   kShortWarp    a warp, with a hash table, for other short rows with kWarpMultiplications at most
+//   kShortBlock   a block, with a hash table, for all other short rows
 //   kGroup*       as kBits*, for groups of rows with one pattern
 enum ValueClass {
   kBits4096,
@@ -53,6 +61,9 @@ enum ValueClass {
   kTableBlock4096,
   kHeavy640,
   kHeavy1280,
+  kShortFew,
+  kShortWarp,
+  kShortBlock,
   kSingleRowClasses,  // the classes above hold single rows
   kGroup6144 = kSingleRowClasses,
   kGroup10240,
@@ -120,6 +131,15 @@ inline RowLimits RowLimitsOf(const ConstPatternView& a) {
   limits.heavy_multiplications_in_run = rows < 8192 ? 3 * limits.heavy_multiplications : 65536;
   limits.long_entries = static_cast<int>(std::clamp<int64_t>(4 * (a.entries / std::max<int64_t>(rows, 1)), 64, 256));
   return limits;
+}
+
+// Consecutive rows that a block takes when short rows are counted: the fewer rows there are, the fewer wait for each
+// other.
+inline int ShortRowsOfBlock(int64_t rows) {
+  constexpr int64_t kBlocks = 1024;
+  int of_block = kWarps;
+  while (of_block < kThreads && of_block * kBlocks < rows) of_block *= 2;
+  return of_block;
 }
 
 // The work of a row of C and the columns that its entries lie between.

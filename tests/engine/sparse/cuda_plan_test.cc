@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/sparse/cuda/carver.h"
 #include "engine/sparse/cuda/plan.h"
+#include "engine/sparse/cuda/short_rows.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/sparse/reference.h"
 
@@ -201,9 +202,43 @@ TEST_F(CudaPlanTest, BytesAreTheSumOfTheParts) {
 TEST_F(CudaPlanTest, OnlyAPlanForOneExecutionDefersColumns) {
   MultiplyOptions masked;
   masked.mask = ConstPatternView{};
-  EXPECT_TRUE(Plan({}, Executions::kOnce).DefersTinyColumns());
-  EXPECT_FALSE(Plan({}, Executions::kAnyNumber).DefersTinyColumns());
-  EXPECT_FALSE(Plan(masked, Executions::kOnce).DefersTinyColumns());
+  EXPECT_TRUE(Plan({}, Executions::kOnce).DefersColumns());
+  EXPECT_FALSE(Plan({}, Executions::kAnyNumber).DefersColumns());
+  EXPECT_FALSE(Plan(masked, Executions::kOnce).DefersColumns());
+}
+
+// Judged by sizes alone: the columns of C, and the mean number of multiplications of a row, if the rows of B are alike.
+TEST_F(CudaPlanTest, ShortRowsAreLikelyWhereRowsHaveFewEntriesFarApart) {
+  const auto likely = [](int32_t rows, int64_t entries, int32_t inner, int64_t entries_of_b, int32_t columns,
+                         const MultiplyOptions& options = {}) {
+    const ConstPatternView a = {rows, inner, entries, nullptr, nullptr};
+    const ConstPatternView b = {inner, columns, entries_of_b, nullptr, nullptr};
+    return ShortRowsAreLikely(a, b, options);
+  };
+  EXPECT_TRUE(likely(62586, 147892, 62586, 147892, 62586));
+  EXPECT_TRUE(likely(1000, 4000, 1000, 4000, 40961));
+  EXPECT_FALSE(likely(1000, 4000, 1000, 4000, 40960));
+  EXPECT_TRUE(likely(1000, 8000, 1000, 4000, 50000));
+  EXPECT_FALSE(likely(1000, 8001, 1000, 4000, 50000));
+  EXPECT_FALSE(likely(0, 0, 1000, 4000, 50000));
+  EXPECT_FALSE(likely(1000, 0, 0, 0, 50000));
+  // Where all rows may go by tiles, none is looked at.
+  MultiplyOptions tiles;
+  tiles.path = MultiplyPath::kTiles;
+  EXPECT_FALSE(likely(1000, 4000, 1000, 4000, 50000, tiles));
+}
+
+TEST_F(CudaPlanTest, TheScansOfAllBlocksFollowTheCounters) {
+  for (int64_t rows : {1, 8, 9, 8192, 8193, 62586, 262144, 1000001, INT32_MAX}) {
+    SCOPED_TRACE(rows);
+    const int of_block = ShortRowsOfBlock(rows);
+    EXPECT_TRUE(of_block >= kWarps && of_block <= kThreads) << of_block;
+    EXPECT_GE(ShortBlocks(rows) * of_block, rows);
+    EXPECT_LT((ShortBlocks(rows) - 1) * of_block, rows);
+    EXPECT_EQ(CountersBytes(rows) - static_cast<int64_t>(sizeof(Counters)), 8 * (BinBlocks(rows) + ShortBlocks(rows)));
+  }
+  EXPECT_EQ(ShortRowsOfBlock(8192), 8);
+  EXPECT_EQ(ShortRowsOfBlock(62586), 64);
 }
 
 }  // namespace
