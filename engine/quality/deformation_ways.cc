@@ -36,6 +36,19 @@ Vec3d Mean(absl::Span<const Vec3d> points) {
   return (1.0 / static_cast<double>(points.size())) * sum;
 }
 
+// The cofactors of the linear part M, det(M) M^-T also where M is singular. For M = Q S with a rotation Q they are Q
+// cof(S): M with its cofactors added has the same rotation, and a plane of places has its normal.
+AffineMap WithCofactors(const AffineMap& x) {
+  AffineMap out = x;
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 3; ++c) {
+      const int r1 = (r + 1) % 3, r2 = (r + 2) % 3, c1 = (c + 1) % 3, c2 = (c + 2) % 3;
+      out.m[r][c] += x.m[r1][c1] * x.m[r2][c2] - x.m[r1][c2] * x.m[r2][c1];
+    }
+  }
+  return out;
+}
+
 // The half of the points, or one more, that lies nearest to their mean.
 std::vector<Vec3d> NearerHalf(std::vector<Vec3d> points) {
   if (points.empty()) return points;
@@ -48,7 +61,7 @@ std::vector<Vec3d> NearerHalf(std::vector<Vec3d> points) {
   return points;
 }
 
-// sum (q - mean q) (p - mean p)^T over its scale. Along an axis on which no place differs it is the identity's.
+// sum (q - mean q) (p - mean p)^T over its scale.
 AffineMap Covariance(absl::Span<const Vec3d> places, absl::Span<const Vec3d> ways) {
   const Vec3d middle = Mean(places), way = Mean(ways);
   AffineMap sum{};
@@ -63,7 +76,6 @@ AffineMap Covariance(absl::Span<const Vec3d> places, absl::Span<const Vec3d> way
   const double scale = std::max({spread.x, spread.y, spread.z});
   for (int r = 0; r < 3; ++r) {
     for (int c = 0; c < 3; ++c) sum.m[r][c] /= scale;
-    if (spread[r] == 0) sum.m[r][r] = 1;
   }
   return sum;
 }
@@ -89,10 +101,13 @@ absl::StatusOr<std::vector<Vec3d>> DeformationWays(const ExecContext& ctx, const
 double TurnDegrees(absl::Span<const Vec3d> places, absl::Span<const Vec3d> ways) {
   constexpr size_t kLeastPlaces = 4;
   if (places.size() < kLeastPlaces) return 0;
+  constexpr double kSingular = 1e-9;
   const AffineMap covariance = Covariance(places, ways);
-  // Written so that NaN has no rotation.
-  if (!(Determinant(covariance) > 1e-9)) return 0;
-  const AffineMap rotation = Orthogonal(covariance);
+  // Written so that NaN has no rotation; below 0 the places are mirrored.
+  if (!(Determinant(covariance) > -kSingular)) return 0;
+  const AffineMap whole = WithCofactors(covariance);
+  if (!(Determinant(whole) > kSingular)) return 0;
+  const AffineMap rotation = Orthogonal(whole);
   const double cosine = 0.5 * (rotation.m[0][0] + rotation.m[1][1] + rotation.m[2][2] - 1);
   return std::acos(std::clamp(cosine, -1.0, 1.0)) * 180 / M_PI;
 }

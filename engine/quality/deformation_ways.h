@@ -24,8 +24,8 @@ absl::StatusOr<std::vector<Vec3d>> DeformationWays(const ExecContext& ctx, const
 // fewer than four places, and where the covariance has no rotation (places on a line, or mirrored).
 double TurnDegrees(absl::Span<const Vec3d> places, absl::Span<const Vec3d> ways);
 
-// TurnDegrees at the matched blocks of the transform's own probe, the half that is nearer to their middle: on the outline
-// of a body blocks match that have slid along it. Workspace as for DeformationWays.
+// TurnDegrees over the inner half of the matched blocks of the transform's own probe. The outer half is left out, since
+// blocks on an outline match that have slid along it. Workspace as for DeformationWays.
 absl::StatusOr<double> DeformationTurn(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe);
 
 }  // namespace intrawarp

@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kRadian = 180 / M_PI;
 
-std::vector<Vec3d> RandomPlaces(int count, uint32_t seed, bool is_2d = false) {
+std::vector<Vec3d> RandomPlaces(int count, uint32_t seed) {
   const std::vector<float> values = RandomFloats(3 * count, seed, -80, 80);
   std::vector<Vec3d> places;
   for (int i = 0; i < count; ++i) {
-    places.push_back({values[3 * i] + 40, values[3 * i + 1], is_2d ? 7 : 0.5 * values[3 * i + 2]});
+    places.push_back({values[3 * i] + 40, values[3 * i + 1], 0.5 * values[3 * i + 2]});
   }
   return places;
 }
@@ -66,9 +66,18 @@ TEST(TurnDegreesTest, ADeformationThatTurnsNothingIsNearZero) {
   EXPECT_LT(TurnDegrees(places, ways), 2);
 }
 
+// In any plane, also where the mean of equal coordinates is not one of them.
 TEST(TurnDegreesTest, WorksInAPlane) {
-  const std::vector<Vec3d> places = RandomPlaces(60, 9, /*is_2d=*/true);
-  EXPECT_NEAR(TurnDegrees(places, WaysOf(places, Turn(2, 12))), 12, 1e-6);
+  for (const double z : {7.0, 7.3, 0.1, -12.7}) {
+    std::vector<Vec3d> places = RandomPlaces(60, 9);
+    for (Vec3d& p : places) p.z = z;
+    EXPECT_NEAR(TurnDegrees(places, WaysOf(places, Turn(2, 12))), 12, 1e-6) << z;
+    const AffineMap oblique = Compose(Turn(0, 33), Turn(1, 21));
+    std::vector<Vec3d> turned = places;
+    for (Vec3d& p : turned) p = oblique(p);
+    EXPECT_NEAR(TurnDegrees(turned, WaysOf(turned, Compose(oblique, Compose(Turn(2, 12), Inverse(oblique))))), 12,
+                1e-6);
+  }
 }
 
 TEST(TurnDegreesTest, IsZeroWhereThereIsNoRotation) {
@@ -78,6 +87,9 @@ TEST(TurnDegreesTest, IsZeroWhereThereIsNoRotation) {
   AffineMap mirror = AffineMap::Identity();
   mirror.m[0][0] = -1;
   EXPECT_EQ(TurnDegrees(many, WaysOf(many, mirror)), 0);
+  std::vector<Vec3d> line;
+  for (int i = 0; i < 20; ++i) line.push_back({4.0 * i, 7.3, 2});
+  EXPECT_EQ(TurnDegrees(line, WaysOf(line, Turn(2, 12))), 0);
   const std::vector<Vec3d> same(10, Vec3d{1, 2, 3}), ways(10);
   EXPECT_EQ(TurnDegrees(same, ways), 0);
   std::vector<Vec3d> undefined = WaysOf(many, Turn(0, 30));
