@@ -135,8 +135,8 @@ struct Adder {
 };
 
 // Adds the products of every `step`-th entry of A in [begin, end) to sums[g * count + rank], for `rows` <= kRows rows g
-// with one pattern; for more than one row, [begin, end) is a whole row of A. Unless `whole`, adds the products in
-// columns [first, last] alone. kShort: rows of B may be short.
+// with one pattern; for more than one row, [begin, end) is a whole row of A. Unless `whole`, adds only the products in
+// columns [first, last]. kShort: rows of B may be short.
 template <typename T, typename Ring, int kRows, bool kShort, typename Find>
 __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int64_t begin, int64_t end,
                                             int step, int rows, bool whole, int32_t first, int32_t last,

@@ -138,21 +138,29 @@ absl::Status MeasureRows(Planning& p) {
   return try_tiles ? CountByTiles(p) : absl::OkStatus();
 }
 
-// Makes the offsets of C and the row bins. Waits for the counters.
-absl::StatusOr<Counters> CountEntries(Planning& p) {
-  INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox of_short_rows, CounterMailbox::Take());
-  if (ShortRowsAreLikely(p.a, p.b, p.plan.options)) {
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<Counters> counters, CountShort(p, of_short_rows));
-    if (counters) return *counters;
-  } else {
-    INTRAWARP_RETURN_IF_ERROR(MeasureRows(p));
-  }
+// Makes the offsets of C and the bins of all rows. Waits for the counters.
+absl::StatusOr<Counters> BinAll(Planning& p) {
   const PatternWorkspace& w = p.workspace;
   INTRAWARP_RETURN_IF_ERROR(CountPattern(p.ctx, p.a, p.b, w, p.counts != nullptr, p.kinds(), p.offsets()));
   INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox mailbox, CounterMailbox::Take());
   INTRAWARP_RETURN_IF_ERROR(BinRows(p.ctx, p.plan.row_bins.view(), w.extents, p.counts,
                                     ValueTypeOf(p.plan.options.precision), w.counters, p.offsets(), mailbox.get()));
   return mailbox.Wait(p.ctx);
+}
+
+// Makes the offsets of C and the row bins. Waits for the counters.
+absl::StatusOr<Counters> CountEntries(Planning& p) {
+  if (!ShortRowsAreLikely(p.a, p.b, p.plan.options)) {
+    INTRAWARP_RETURN_IF_ERROR(MeasureRows(p));
+    return BinAll(p);
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox of_short_rows, CounterMailbox::Take());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<Counters> short_only, CountShort(p, of_short_rows));
+  if (short_only) return *short_only;
+  absl::StatusOr<Counters> all = BinAll(p);
+  // Before an error leaves, the first kernel may still write to its mailbox.
+  if (!all.ok()) (void)p.ctx.device().Synchronize(p.ctx.stream());
+  return all;
 }
 
 // Writes the columns of C, and makes the tiles of C.

@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) WarpKernel(ShortArguments<T> m) {
 }
 
 constexpr int kBlockWarps = 4;
-constexpr int kBlockEntries = 2048;  // that a block has room for
+constexpr int kBlockEntries = kShortMultiplications;  // that a block has room for
 
 // The shared memory of a block for a row of kShortBlock.
 template <typename T>

@@ -11,8 +11,8 @@
 namespace intrawarp::cuda::spgemm {
 
 // Launches the kernels that write the columns of the short rows of C, their values times alpha, or both. Without values
-// T is int32_t, and the values of the operands are not read. With values alone the columns are known. Instantiated for
-// the semirings over float and double, and for PlusTimes<int32_t>.
+// T is int32_t, and the values of the operands are not read. Where only values are made, the columns are known.
+// Instantiated for the semirings over float and double, and for PlusTimes<int32_t>.
 template <typename T, typename Ring>
 absl::Status LaunchShortRows(Launcher& launcher, const RowBins& bins, const ConstCsrView& a, const ConstCsrView& b,
                              const ConstPatternView& c, MergeOutput make, T alpha, T* values);

@@ -207,7 +207,8 @@ TEST_F(CudaPlanTest, OnlyAPlanForOneExecutionDefersColumns) {
   EXPECT_FALSE(Plan(masked, Executions::kOnce).DefersColumns());
 }
 
-// Judged by sizes alone: the columns of C, and the mean number of multiplications of a row, if the rows of B are alike.
+// The judgement knows only sizes: the columns of C, and the mean number of multiplications of a row, if the rows of B
+// are alike.
 TEST_F(CudaPlanTest, ShortRowsAreLikelyWhereRowsHaveFewEntriesFarApart) {
   const auto likely = [](int32_t rows, int64_t entries, int32_t inner, int64_t entries_of_b, int32_t columns,
                          const MultiplyOptions& options = {}) {
