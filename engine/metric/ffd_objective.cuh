@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kFfdTileX* kPassTileY, kBlocksPerProcessor<kPa
       if (is_sample) is_sample = FindCell<kMasked>(a, march.frame, march.Position(i, weights), &cell);
       Vec3f force;
       if (is_sample) {
-        force = MindForce(a, cell, LoadChannels(a.fixed_descriptors, static_cast<unsigned>(offset)), &value);
+        force = MindForce(a, cell, LoadChannels(a.fixed_descriptors, offset), &value);
         ++samples;
       }
       if constexpr (kGradient) march.AddForce(weights, force);

@@ -90,7 +90,7 @@ __device__ inline void AddChannels(const unsigned (&corners)[8], unsigned fixed,
 }
 
 // The twelve channels of a descriptor, four a word.
-__device__ inline uint4 LoadChannels(const Descriptor* descriptors, unsigned place) {
+__device__ inline uint4 LoadChannels(const Descriptor* descriptors, size_t place) {
   return __ldg(reinterpret_cast<const uint4*>(descriptors) + place);
 }
 
