@@ -30,7 +30,7 @@ absl::Status ToPlanes(const ExecContext& ctx, const float* field, Int3 size, flo
 absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, float* field);
 
 // As SmoothVectorField along x and y, each of `planes` (3 or 4) components, to the buffer that is returned, `out` or
-// `in`: what is in the other is lost. *clear = 0 when it is not null. Of `sigma` z is not used.
+// `in`: what is in the other is lost. *clear = 0 when it is not null. `sigma`.z is not used.
 absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, const Vec3d& sigma,
                                       float* out, float* clear, const int* skip);
 

@@ -647,8 +647,8 @@ __global__ void __launch_bounds__(kComposeThreads, 5) LastFieldKernel(const Step
   }
 }
 
-// Trilinear samples of a field along z, with Corners' arithmetic: what lies between two planes of the field is made of
-// what they are at the column's x and y, which is kept from sample to sample.
+// Trilinear samples of a field along z, with Corners' arithmetic. The two planes around a sample are interpolated at
+// the column's x and y once, and serve all samples between them.
 template <bool kWide, typename Field>
 class FieldColumn {
  public:
@@ -711,22 +711,22 @@ __device__ void WarpByCoarserTile(const Field& field, Int3 field_size, GridScale
 
 template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads, 4)
-    WarpByCoarserKernel(float* displacement, Int3 field_size, GridScale scale, int depth,
-                        const __grid_constant__ WarpTask warp, const int* skip) {
+    WarpByCoarserKernel(const StepTask t, GridScale scale, int depth, const __grid_constant__ WarpTask warp,
+                        const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
   AwaitPrevious();
-  if (IsSkipped(skip)) return;
+  if (IsSkipped(skip) || t.squarings() > t.limit) return;
   const int thread = threadIdx.y * 32 + threadIdx.x;
   if (thread < depth * kComposeY) {
     const int y = blockIdx.y * kComposeY + thread % kComposeY, z = blockIdx.z * depth + thread / kComposeY;
     starts[thread] = IndexRow(warp.index_map, y, z).start;
   }
   __syncthreads();
-  const Work field(displacement, int64_t{field_size.x} * field_size.y * field_size.z);
-  if (field_size.x > 1 && warp.moving_size.x > 1) {
-    WarpByCoarserTile<true>(field, field_size, scale, depth, warp, starts);
+  const Work field(t.before(1), t.voxels());
+  if (t.size.x > 1 && warp.moving_size.x > 1) {
+    WarpByCoarserTile<true>(field, t.size, scale, depth, warp, starts);
   } else {
-    WarpByCoarserTile<false>(field, field_size, scale, depth, warp, starts);
+    WarpByCoarserTile<false>(field, t.size, scale, depth, warp, starts);
   }
 }
 
@@ -941,8 +941,8 @@ absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWar
   }
   INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, LastFieldKernel<Work>, grid, kComposeBlock, step, skip));
   const int out_depth = ComposeDepth(out_size);
-  return LaunchDependent(ctx, WarpByCoarserKernel<Work>, ComposeGrid(out_size, out_depth), kComposeBlock, task.work[1],
-                         task.size, MakeGridScale(task.size, out_size), out_depth, task.warp, skip);
+  return LaunchDependent(ctx, WarpByCoarserKernel<Work>, ComposeGrid(out_size, out_depth), kComposeBlock, step,
+                         MakeGridScale(task.size, out_size), out_depth, task.warp, skip);
 }
 
 }  // namespace

@@ -419,6 +419,8 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
   const Int3 finest = images.fixed->geometry().size;
   const int levels = Levels(images, options, initial.data != nullptr);
   options.match_intensities = options.match_intensities.value_or(false);
+  // Without a coarser grid.
+  if (images.fixed->levels().size() == 1) options.velocity_grid = VelocityGrid::kFull;
   LogDemonsStageResult result;
   result.report.options = WithLevels(options, levels);
   ArenaScope scope(ctx.arena());

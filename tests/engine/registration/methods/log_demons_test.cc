@@ -169,6 +169,7 @@ TEST_P(LogDemonsTest, HalfTheGridOfATinyImageIsTheGrid) {
   ASSERT_OK(half) << half.status();
   const size_t n = 3 * pair.fixed_grid.voxels();
   EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(full->velocity.as<float>(), n));
+  EXPECT_EQ(std::get<LogDemonsOptions>(half->report.options).velocity_grid, VelocityGrid::kFull);
 }
 
 TEST_P(LogDemonsTest, KeepsTheAffineMap) {
