@@ -116,6 +116,9 @@ std::vector<double> Mapped(Device& device, const Transform& transform, std::vect
 double MeanDistance(Device& device, const Transform& transform, const PairFiles& files, const std::string& where) {
   const std::vector<double> fixed = ReadPoints(absl::StrCat(files.folder, files.fixed, "_landmarks_", where, ".csv")),
                             moving = ReadPoints(absl::StrCat(files.folder, files.moving, "_landmarks_", where, ".csv"));
+  if (fixed.empty() || fixed.size() % 3 != 0 || moving.size() != fixed.size()) {
+    Fail(absl::StrCat(files.name, ": landmarks are missing or do not match"));
+  }
   const std::vector<double> mapped = Mapped(device, transform, fixed);
   double sum = 0;
   for (size_t i = 0; i + 2 < mapped.size(); i += 3) {
@@ -154,6 +157,7 @@ double MeanDice(Device& device, const Transform& transform, const PairFiles& fil
     if (a == b) labels[a].common += 1;
   }
   labels.erase(0);
+  if (labels.empty()) Fail(absl::StrCat(files.name, ": no labels"));
   double sum = 0;
   for (const auto& [label, c] : labels) sum += 2 * c.common / (c.fixed + c.warped);
   return sum / static_cast<double>(labels.size());
@@ -165,11 +169,40 @@ std::optional<double> Number(absl::string_view word, absl::string_view letter) {
   return absl::ConsumePrefix(&word, letter) && absl::SimpleAtod(word, &value) ? std::optional(value) : std::nullopt;
 }
 
-void SetFfdWord(absl::string_view word, FfdOptions& options) {
-  if (const auto spacing = Number(word, "s")) options.spacing_vox = *spacing;
-  if (const auto weight = Number(word, "w")) options.bending_weight = *weight;
-  if (const auto levels = Number(word, "l")) options.levels = static_cast<int>(*levels);
-  if (const auto iterations = Number(word, "i")) options.iterations = static_cast<int>(*iterations);
+// False for another word.
+bool SetFfdWord(absl::string_view word, FfdOptions& options) {
+  const auto spacing = Number(word, "s"), weight = Number(word, "w"), levels = Number(word, "l"),
+             iterations = Number(word, "i");
+  if (spacing) options.spacing_vox = *spacing;
+  if (weight) options.bending_weight = *weight;
+  if (levels) options.levels = static_cast<int>(*levels);
+  if (iterations) options.iterations = static_cast<int>(*iterations);
+  return spacing || weight || levels || iterations;
+}
+
+std::optional<MetricKind> MetricNamed(absl::string_view name) {
+  for (const MetricTraits& traits : kMetricTable) {
+    if (traits.name == name) return traits.kind;
+  }
+  return std::nullopt;
+}
+
+// False where the stage has no such word.
+bool SetWord(absl::string_view word, StageOptions& stage) {
+  const std::optional<MetricKind> metric = MetricNamed(word);
+  if (auto* ffd = std::get_if<FfdOptions>(&stage)) {
+    if (!metric) return SetFfdWord(word, *ffd);
+    ffd->metric = metric;
+    return true;
+  }
+  if (auto* affine = std::get_if<AffineOptions>(&stage); affine != nullptr && metric) {
+    affine->metric = metric;
+    return true;
+  }
+  auto* demons = std::get_if<LogDemonsOptions>(&stage);
+  if (demons == nullptr || word != "half") return false;
+  demons->velocity_grid = VelocityGrid::kHalf;
+  return true;
 }
 
 StageOptions ParseStage(absl::string_view text) {
@@ -177,17 +210,7 @@ StageOptions ParseStage(absl::string_view text) {
   std::optional<StageOptions> stage = StageNamed(words[0]);
   if (!stage.has_value()) Fail(absl::StrCat("no method ", words[0]));
   for (size_t i = 1; i < words.size(); ++i) {
-    std::optional<MetricKind> metric;
-    for (const MetricTraits& traits : kMetricTable) {
-      if (traits.name == words[i]) metric = traits.kind;
-    }
-    if (auto* ffd = std::get_if<FfdOptions>(&*stage)) {
-      metric ? void(ffd->metric = *metric) : SetFfdWord(words[i], *ffd);
-    } else if (auto* affine = std::get_if<AffineOptions>(&*stage)) {
-      affine->metric = metric;
-    } else if (auto* demons = std::get_if<LogDemonsOptions>(&*stage); demons != nullptr && words[i] == "half") {
-      demons->velocity_grid = VelocityGrid::kHalf;
-    }
+    if (!SetWord(words[i], *stage)) Fail(absl::StrCat(words[0], ": no such word: ", words[i]));
   }
   return *stage;
 }
