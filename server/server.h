@@ -50,7 +50,7 @@ namespace intrawarp::server {
 
 class Server {
  public:
-  // Serves when it returns, with all objects that were kept. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
+  // Serves when it returns, with all durable objects. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
   // bound; those of StateStore::Open, CheckExposure, AccessControl::Load and DicomNode::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Does the same as Stop.

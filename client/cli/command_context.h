@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CommandContext: what one run of the command line holds: the servers and the one that it works on, what Ctrl-C
+// CommandContext is what one run of the command line holds: its servers and the one that it works on, what Ctrl-C
 // cancels, and the resources that it uploaded for its own use and deletes again. Thread safety: thread-compatible.
 #ifndef INTRAWARP_CLIENT_CLI_COMMAND_CONTEXT_H_
 #define INTRAWARP_CLIENT_CLI_COMMAND_CONTEXT_H_

@@ -33,7 +33,7 @@ class AdmissionMetrics {
   void Set(const Ledger& ledger, const std::vector<int64_t>& evictable) const;
   // Another bounded table than the ledger's.
   void SetTable(absl::string_view table, int64_t used, int64_t capacity) const;
-  // Pinned host memory that is kept for reuse.
+  // Pinned host memory that is pooled for reuse.
   void SetPinnedPooled(int64_t bytes) const { pinned_pooled_.Set(static_cast<double>(bytes)); }
 
  private:

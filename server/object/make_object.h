@@ -22,7 +22,7 @@
 namespace intrawarp::server {
 
 // The bytes of an object, asked for once, on the device's thread, also when the device refuses; nullopt when nobody
-// wants the object any more, which ends its making without a word. Owns what the bytes lie in.
+// wants the object any more; then `made` is not called. Owns what the bytes lie in.
 using BytesFn = std::function<std::optional<StagedUpload>()>;
 // Called once on the device's thread, after the bytes have gone. The errors of NewObject::Make, and of JobQueue and
 // CopyLane for work that they do not run.
@@ -42,8 +42,8 @@ struct MakingJob {
 // (job_support.h) says them to clients.
 absl::Status MakeObject(DeviceContext& device, NewObject& object, BytesFn bytes, MadeFn made, MakingJob job = {});
 
-// The same for callers that wait: what `made` would be told. They may give up before, as long as the object and its
-// bytes are owned by `bytes`, which never says nullopt.
+// The same for callers that wait: the future has what `made` would be told. A caller may go before it is ready, as long
+// as `bytes` owns the object and its bytes and never says nullopt.
 absl::StatusOr<std::future<absl::Status>> MakeObject(DeviceContext& device, NewObject& object, BytesFn bytes,
                                                      MakingJob job = {});
 

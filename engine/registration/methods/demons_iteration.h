@@ -23,9 +23,9 @@ struct DemonsSource {
   AffineMap from_fixed = AffineMap::Identity();
 };
 
-// The sigmas by which a field on the velocity's grid is smoothed like one on the fixed grid by `sigma` of its voxels.
-// On a coarser grid it is less than a voxel, where a sampled Gaussian smooths less than its sigma says: this one has
-// the variance that is wanted.
+// The sigmas, in voxels of the velocity's grid, that smooth a field there like one on the fixed grid by `sigma` of its
+// voxels. Below a voxel a sampled Gaussian smooths less than its sigma says; the sigma is then the one whose samples
+// have the wanted variance.
 Vec3d SigmaOnVelocity(const DemonsForceTask& force, double sigma);
 
 // out = the image at from_fixed(x + displacement(x)) (displacement null: 0), or NaN without a source. Stream-ordered.
@@ -49,9 +49,9 @@ struct DemonsIteration {
   bool half_fields = false;
 };
 
-// Device memory, three float32 a voxel of the velocity's grid each, but four of `update` and `spare`; `spare` on CUDA
-// alone. `reached` is there with momentum alone: the velocity that the last iteration came to before it went on, at
-// first the velocity itself, in its layout.
+// Device memory, three float32 a voxel of the velocity's grid each, but four of `update` and `spare`. `spare` is there
+// only on CUDA. `reached` is there only with momentum: the velocity that the last iteration came to before it went on,
+// at first the velocity itself, in its layout.
 struct DemonsFields {
   float *velocity = nullptr, *update = nullptr, *work = nullptr, *spare = nullptr, *reached = nullptr;
   DemonsState* state = nullptr;

@@ -131,7 +131,7 @@ struct DemonsForceTask {
 };
 
 // Writes N, three float32 a voxel, and behind all of them D, one a voxel; advances `state` (device memory; null: none).
-// INVALID_ARGUMENT, naming the field.
+// Errors: INVALID_ARGUMENT, which names the field.
 // Nothing happens once *skip is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace:
 // DemonsForceWorkspaceBytes.
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,

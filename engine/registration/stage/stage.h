@@ -146,6 +146,7 @@ struct LogDemonsOptions {
   // The moving image is brought to the fixed one's mean and standard deviation in their overlap at every level. Unset:
   // in a pipeline, where the images differ by that at the start (AskForMatching, log_demons.h).
   std::optional<bool> match_intensities = std::nullopt;
+  // Unset: kHalf for a stage that starts from a velocity, otherwise kFull.
   std::optional<VelocityGrid> velocity_grid = std::nullopt;
   // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
   bool half_fields = false;
