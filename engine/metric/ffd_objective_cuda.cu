@@ -139,11 +139,9 @@ struct Sizes {
   }
 };
 
-constexpr Waves kPassWaves = {396, 3}, kMindWaves = {264, 3}, kCountWaves = {264, 4};
+constexpr Waves kPassWaves = {396, 3}, kCountWaves = {264, 4};
 
-FfdTiles PassTiles(const FfdPlan& plan, Int3 size, MetricKind metric) {
-  return MakeTiles(plan, size, kPassTileY, metric == MetricKind::kMind ? kMindWaves : kPassWaves);
-}
+FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size, kPassTileY, kPassWaves); }
 
 template <int kTileY, bool kGradient>
 size_t SharedBytes(const FfdTiles& tiles) {
@@ -225,7 +223,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     if (o.grid.voxels() >= int64_t{1} << 31) {
       return absl::InvalidArgumentError(absl::StrCat("grid: ", SizeString(o.grid), " control points are too many"));
     }
-    args_.tiles = PassTiles(plan, args_.size, o.metric);
+    args_.tiles = PassTiles(plan, args_.size);
     INTRAWARP_RETURN_IF_ERROR(UploadTables(ctx, plan));
     INTRAWARP_RETURN_IF_ERROR(AllocateScratch(ctx));
     if (o.metric == MetricKind::kNmi) INTRAWARP_RETURN_IF_ERROR(SetUpNmi(ctx, plan));
@@ -375,7 +373,7 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
   objective.grid = grid;
   const absl::StatusOr<FfdPlan> plan = MakeFfdPlan(objective);
   if (!plan.ok()) return 0;
-  const FfdTiles tiles = PassTiles(*plan, fixed.size, metric);
+  const FfdTiles tiles = PassTiles(*plan, fixed.size);
   const Sizes sizes(metric, fixed.size, tiles);
   const auto rounded = [](size_t count, size_t size) { return static_cast<int64_t>(Arena::Rounded(count * size)); };
   int64_t bytes = 0;

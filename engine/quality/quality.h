@@ -137,8 +137,8 @@ struct QualityReport {
   std::optional<double> missing_fraction;
   // How far the result is from the landmarks; absent without any.
   std::optional<LandmarkFit> landmarks;
-  // How far the deformation turns the body, degrees (deformation_ways.h); absent for an affine result, where there is
-  // too little structure to judge by, and where a registration judged itself.
+  // How far the deformation turns the body, degrees (deformation_ways.h); absent for an affine result, after a rigid or
+  // affine stage, where there is too little structure to judge by, and where a registration judged itself.
   std::optional<double> turn_degrees;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
@@ -195,9 +195,9 @@ inline constexpr double kMostMissing = 0.2;
 // A landmark that is missed by more of its sigmas, of which a voxel is the least, disagrees with the images: "landmarks
 // missed". Of landmarks as sure as they say, one in 1,000 is missed by so much.
 inline constexpr double kMostLandmarkSigmas = 4;
-// A deformation that turns the body by more degrees makes up for a wrong affine part: structures come to lie on their
-// counterparts, and what lies between them is sheared. "turned by the deformation" (docs/evidence/accuracy.md, A frame
-// after a jump).
+// A deformation without an affine stage that turns the body by more degrees makes up for one: structures come to lie on
+// their counterparts, and what lies between them is sheared. "turned by the deformation" (docs/evidence/accuracy.md, A
+// frame after a jump). After an affine stage a liver that breathes may turn by as much.
 inline constexpr double kMostTurnDegrees = 5;
 // Extents of bodies and of parts of them, 15 to 600 mm, differ by less; metres and millimetres by 1000.
 inline constexpr double kMostExtentRatio = 50;

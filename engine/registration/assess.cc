@@ -107,6 +107,12 @@ bool TakeJudgement(const RegistrationResult& result, QualityReport& report) {
   return true;
 }
 
+bool HasLinearStage(const std::vector<StageOptions>& stages) {
+  return std::any_of(stages.begin(), stages.end(), [](const StageOptions& stage) {
+    return std::holds_alternative<RigidOptions>(stage) || std::holds_alternative<AffineOptions>(stage);
+  });
+}
+
 // Fills in what is predicted of the error of a result. With Scrutiny::kFull that may cost the result its deformation.
 absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, const AssessOptions& options,
                    RegistrationResult& result, QualityReport& report, LatencyBreakdown& latency) {
@@ -126,7 +132,7 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, const As
       INTRAWARP_RETURN_IF_ERROR(ApplyGate(ctx, in, masks, result, probe, report));
     }
   }
-  if (!is_judged && !result.transform.is_affine()) {
+  if (!is_judged && !result.transform.is_affine() && !HasLinearStage(in.stages)) {
     INTRAWARP_ASSIGN_OR_RETURN(report.turn_degrees, DeformationTurn(ctx, result.transform, probe));
   }
   if (options.error.map) report.error_map = MapErrors(probe);

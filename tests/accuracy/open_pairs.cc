@@ -54,7 +54,7 @@ constexpr size_t kLoadingBytes = size_t{1} << 30;
 
 struct PairFiles {
   std::string name, folder, fixed, moving;
-  // Of label maps; without them there are landmarks.
+  // Label maps; without them there are landmarks.
   std::string fixed_labels, moving_labels;
 };
 

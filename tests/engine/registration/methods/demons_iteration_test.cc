@@ -105,7 +105,7 @@ std::vector<float> SmoothedForce(const std::vector<float>& force, Int3 size, Vec
 
 struct Problem {
   Int3 size, moving_size;
-  // Of the velocity.
+  // The velocity's grid.
   Int3 velocity_size;
   AffineMap from_fixed = AffineMap::Identity();
   float amplitude = 3;
@@ -326,7 +326,8 @@ TEST(DemonsIterationSigmaTest, HasTheVarianceOnACoarserGrid) {
         sum += weight;
         variance += k * k * weight;
       }
-      EXPECT_NEAR(variance / sum, wanted * wanted, wanted < 1 ? 1e-3 * wanted : 0.05 * wanted * wanted) << sigma << " " << a;
+      EXPECT_NEAR(variance / sum, wanted * wanted, wanted < 1 ? 1e-3 * wanted : 0.05 * wanted * wanted)
+          << sigma << " " << a;
       EXPECT_GE(got[a], wanted);
     }
   }

@@ -154,7 +154,7 @@ TEST_P(LogDemonsTest, RecoversADeformationByAVelocityOnHalfTheGrid) {
   }
 }
 
-// Of one level without a coarser one half the grid is the grid.
+// An image without a coarser level has its velocity on its own grid.
 TEST_P(LogDemonsTest, HalfTheGridOfATinyImageIsTheGrid) {
   Pair pair;
   pair.fixed_grid.size = {15, 14, 9};
