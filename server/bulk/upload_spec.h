@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the header of an upload says of the object, whatever its kind.
+// The description of an object by the header of its upload, whatever its kind.
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_SPEC_H_
 #define INTRAWARP_SERVER_BULK_UPLOAD_SPEC_H_
 

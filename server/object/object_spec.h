@@ -25,7 +25,7 @@ struct ObjectSpec {
   std::string content_digest;
   // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
   std::string identity_digest;
-  // Device memory that the object is accounted for, and that of the job that makes it.
+  // Device memory that the object is accounted for, and the workspace of the job that makes it.
   int64_t resident_bytes = 0;
   int64_t workspace_bytes = 0;
   // Places of the object among the transforms.

@@ -91,7 +91,7 @@ absl::Status Wait(std::future<absl::Status> made, const NewVolume& volume, Devic
   return made.get();
 }
 
-// What a volume takes before it is read. Read voxels are at most float32.
+// A volume takes this before it is read. Read voxels are at most float32.
 Claim ClaimBefore(const NewVolume& volume, int device) {
   ObjectSpec spec;
   spec.owner = volume.owner;

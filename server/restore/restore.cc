@@ -98,7 +98,7 @@ absl::Status Load(DeviceContext& device, const DurableContent& content, NewObjec
   return made.get();
 }
 
-// What the making of an object takes. One that exceeds the limit of uploads takes all of it.
+// The making of an object takes this. One that exceeds the limit of uploads takes all of it.
 Claim DurableClaim(const DeviceContext& device, const ObjectSpec& spec) {
   Claim claim = ObjectClaim(spec, device.index);
   claim.uploading_bytes = std::min(claim.uploading_bytes, device.ledger.capacity(Resource::kUploading));

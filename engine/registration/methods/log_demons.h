@@ -14,10 +14,10 @@
 // other, and the difference drives the velocity. Without a word the method of a pipeline therefore does it where the
 // images ask for it (AskForMatching), which images of equal gain do not, however far apart they are.
 //
-// With VelocityGrid::kHalf the finest level has its velocity, and with it the force, on the grid of the level below:
-// the force is made at every voxel of the images and its mean taken over the velocity's voxel, and the sigmas stay
-// those of the images' voxels. Exponential, smoothing and update then take an eighth of the work. The velocity of the
-// result is its trilinear interpolation.
+// With VelocityGrid::kHalf the finest level has its velocity, and with it the force, on the grid of the level below.
+// The force is made at every voxel of the images, and its mean is taken over the velocity's voxel. The sigmas stay in
+// voxels of the images. Exponential, smoothing and update then take an eighth of the work. The velocity of the result
+// is the trilinear interpolation of that velocity.
 //
 // With momentum an iteration ends beyond the velocity that it came to, in the direction from where the one before came
 // to (Nesterov 1983). This reaches far from edges, where a force smoothed by the fluid sigma spreads a few voxels an
@@ -91,9 +91,9 @@ int64_t LogDemonsCoarseBytes(const PreparedImage& fixed);
 // INVALID_ARGUMENT, naming the field: a value that is set is out of its range (stage.h).
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
-// Every default filled in but those of levels, iterations, momentum, velocity_grid and match_intensities, which depend
-// on the images and on where the stage starts; and iterations, momentum and velocity_grid as well, for one that starts
-// from a velocity (`warm`) or not.
+// Fills in every default but the defaults of levels, iterations, momentum, velocity_grid and match_intensities, which
+// depend on the images and on where the stage starts. The second function fills in iterations, momentum and
+// velocity_grid as well, for a stage that starts from a velocity (`warm`) or not.
 LogDemonsOptions Resolved(LogDemonsOptions options);
 LogDemonsOptions Resolved(LogDemonsOptions options, bool warm);
 

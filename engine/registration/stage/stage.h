@@ -99,7 +99,8 @@ constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {
 // (Leong et al. 2021); the Baker-Campbell-Hausdorff series (BchUpdate).
 enum class VelocityUpdate { kAdd, kCompose, kBch };
 
-// The grid of the finest level's velocity of log-demons: the images', or that of the level below, where there is one.
+// The grid of the finest level's velocity of log-demons: the images' grid, or the grid of the level below, if there is
+// one.
 enum class VelocityGrid { kFull, kHalf };
 
 // The image whose gradient drives the force of log-demons; kSymmetric takes the mean of both.

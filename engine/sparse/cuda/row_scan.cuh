@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the blocks of a kernel that takes rows in order do together: sums over all rows before a row, and the counters
+// The blocks of a kernel that takes rows in order do this together: sums over all rows before a row, and the counters
 // for the host at the end. Internal to engine/sparse/cuda.
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_ROW_SCAN_CUH_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_ROW_SCAN_CUH_

@@ -87,7 +87,7 @@ struct CountArguments {
   HostCounters* on_host;
 };
 
-// What a block finds out about its rows.
+// A block finds this out about its rows.
 struct BlockRows {
   unsigned waiting, taken;  // the queue of rows that warps take
   unsigned together;        // rows that the block takes

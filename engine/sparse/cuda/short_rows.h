@@ -29,10 +29,10 @@ namespace intrawarp::cuda::spgemm {
 constexpr int kLikelyMultiplications = 32;
 bool ShortRowsAreLikely(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options);
 
-// Counts the multiplications into the counters, which must be 0. Makes the kinds of all rows; those of long rows are
-// preliminary, and their extents are written (see Analyse). Lists the short rows in the bins, and writes the entries of
-// all rows but the long ones to `counts`. Makes the offsets of C, as if long rows had no entries. Writes the counters
-// to `on_host`, which is page-locked memory, and its long_rows as soon as there is a long row. Does not wait.
+// Counts the multiplications into the counters, which must be 0. Makes the kinds of all rows; the kinds of long rows
+// are preliminary, and their extents are written (see Analyse). Lists the short rows in the bins, and writes the
+// entries of all rows but the long ones to `counts`. Makes the offsets of C, as if long rows had no entries. Writes the
+// counters to `on_host`, which is page-locked memory, and its long_rows as soon as there is a long row. Does not wait.
 absl::Status CountShortRows(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                             const PatternWorkspace& w, const RowBinsView& bins, uint16_t* counts, int64_t* offsets,
                             HostCounters* on_host);

@@ -13,7 +13,7 @@
 namespace intrawarp::cuda::spgemm {
 namespace {
 
-// What the kernels of short rows share. `columns` and `values` are null for an output that is not made.
+// The kernels of short rows share these arguments. `columns` and `values` are null for an output that is not made.
 template <typename T>
 struct ShortArguments {
   ConstCsrView a, b;
