@@ -23,7 +23,7 @@ namespace intrawarp::server {
 absl::Status RestoreObjects(ServerContext& context);
 
 // A transform of durable content, in no store, on `device`. Its memory and place come from `reserve`. `description` is
-// a serialised v1.Transform. Waits for the disk and the device. Errors: DATA_LOSS, those of Ledger::Admit and
+// a serialised v1.Transform. Waits for the disk and the device. Errors: DATA_LOSS, the errors of Ledger::Admit and
 // `reserve`.
 absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeDurableTransform(DeviceContext& device,
                                                                             const DurableContent& content,
@@ -31,7 +31,7 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeDurableTransform(Devi
                                                                             const ReserveFn& reserve);
 
 // The voxels of a volume again, in no store, on `device`, with room claimed for them. Waits for the disk and the
-// device. Errors: DATA_LOSS, those of Ledger::Admit and the device.
+// device. Errors: DATA_LOSS, the errors of Ledger::Admit and the device.
 absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeDurableVolume(DeviceContext& device,
                                                                       const StoredVolume& spooled);
 

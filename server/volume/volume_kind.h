@@ -21,7 +21,7 @@
 
 namespace intrawarp::server {
 
-// What tells a volume from others of the same bytes, and what else its description says.
+// The description of a volume: all that tells it from others of the same bytes, and the rest.
 struct VolumeContent {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;

@@ -202,7 +202,7 @@ TEST_P(ShortRowsTest, AllWaysGiveTheReference) {
   }
 }
 
-// A warp adds by ascending k, so that the bits are those of a loop of fma.
+// A warp adds by ascending k, so that a loop of fma gives the same bits.
 TEST_P(ShortRowsTest, SumsAreInOrder) {
   std::vector<RowCase> cases = ShortCases();
   std::erase_if(cases, [](const RowCase& row) { return row.of_class == kShortBlock; });
@@ -245,7 +245,7 @@ TEST_P(ShortRowsTest, AMaskAndAnAddendFollow) {
   EXPECT_EQ(*c->Download<double>(device(), ctx().stream()), expected);
 }
 
-// So many rows that threads merge the tiny ones: alone, and beside short and long ones.
+// With so many rows threads merge the tiny ones: by themselves, and beside short and long ones.
 TEST_P(ShortRowsTest, ManyRows) {
   const HostCsr<double> grid = Laplace2d(370, 1);
   const RowBins of_grid = BinsOf(grid, grid);

@@ -73,7 +73,7 @@ class NotedSource final : public SlabSource {
   std::vector<int64_t> pending_;
 };
 
-// What a stream has told its consumer.
+// A stream has told its consumer this.
 class Told {
  public:
   DeviceBulk::ChangedFn Fn() {

@@ -141,7 +141,7 @@ TEST_F(StorageTest, APauseMakesNoHalfVolumeTheLastWord) {
   StartServer(flags);
   store(8, 10);
   ASSERT_TRUE(Eventually([&] { return SizesOfAll().contains(10); })) << StopServer();
-  // However slowly the images came: each volume begins with the first one, and none is of late ones alone.
+  // However slowly the images came: each volume begins with the first one, and none has only late ones.
   const std::vector<v1::Volume> volumes = Volumes();
   const double first = volumes[0].geometry().origin(2);
   for (const v1::Volume& volume : volumes) {

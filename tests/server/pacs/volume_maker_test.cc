@@ -228,7 +228,7 @@ TEST_F(VolumeMakerTest, AnOrderThatWaitsEndsOnceNobodyWantsIt) {
   EXPECT_TRUE(absl::IsCancelled(Await().status)) << "without its pause";
 }
 
-// What a sender was told to be stored stays.
+// An image stays if its sender was told that it is stored.
 TEST_F(VolumeMakerTest, ASeriesOfTheSpoolWithoutMemoryStaysThere) {
   SetRoom(kOthersHaveIt);
   Spool("ab", Slices(3), 1);

@@ -23,7 +23,7 @@ namespace {
 
 using Copied = absl::StatusOr<std::vector<Buffer>>;
 
-// What a slab of a transfer holds.
+// The content of a slab of a transfer.
 constexpr int64_t kSlab = int64_t{8} << 20;
 
 class DeviceTransferTest : public testing::Test {

@@ -30,7 +30,7 @@ class CallLogTest : public testing::Test {
   CallLogTest() { TheLogLevels().Start(Severity::kDebug); }
   ~CallLogTest() override { TheLogLevels().Start(Severity::kInfo); }
 
-  // What is logged meanwhile, without the time, which begins each line.
+  // The lines that are logged meanwhile, without the time at their beginning.
   static std::string Logged(const std::function<void()>& log) {
     testing::internal::CaptureStderr();
     log();
@@ -95,7 +95,7 @@ TEST_F(CallLogTest, WorkThatFailedHasTheReasonOfItsError) {
               LogWorkEnd({LogRoom::kRegistration, "frame", "", 0}, late, {});
             }),
             "level=debug event=frame frame=0 code=DEADLINE_EXCEEDED reason=DEADLINE_UNREACHABLE ms=0.000\n");
-  // An error without a reason of its own has that of its code.
+  // An error without a reason of its own has the reason of its code.
   EXPECT_THAT(Logged([] {
                 LogWorkEnd({LogRoom::kRegistration, "registration", "", std::nullopt}, InvalidField("fixed", "no"), {});
               }),

@@ -105,7 +105,7 @@ TEST(ReceiveBound, CountsWhatCameAndWhatWasSent) {
   EXPECT_EQ(traffic.received, 5);
 }
 
-// What the kernel dropped comes once the bound is raised, and then all of it.
+// The bytes that the kernel dropped arrive, all of them, once the bound is raised.
 TEST(ReceiveBound, HoldsUntilItIsRaisedOrLifted) {
   constexpr int64_t kAll = 6 * kSegment, kFirst = 1000, kSecond = 3 * kSegment;
   const TcpListener listener = Listen();
