@@ -15,9 +15,9 @@
 #include "server/service/pacs_service.h"
 #include "server/service/registration_service.h"
 #include "server/service/server_service.h"
-#include "server/service/session_service.h"
 #include "server/service/transform_service.h"
 #include "server/service/volume_service.h"
+#include "server/session/rpc/session_service.h"
 
 namespace intrawarp::server {
 namespace {

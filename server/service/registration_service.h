@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RegistrationService: registers resident volumes (Register), and streams of frames (Navigate, navigate_stream.h).
+// RegistrationService: registers resident volumes (Register), and streams of frames (Navigate, server/session/rpc).
 #ifndef INTRAWARP_SERVER_SERVICE_REGISTRATION_SERVICE_H_
 #define INTRAWARP_SERVER_SERVICE_REGISTRATION_SERVICE_H_
 

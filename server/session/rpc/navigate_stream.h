@@ -15,8 +15,8 @@
 // An error of one frame is its result; the rest of its chunks is passed over up to the next header. What breaks the
 // order of messages (no config first, config twice, a chunk without a frame, shared memory asked for twice or with a
 // wrong nonce) ends the stream and its session. A stream that breaks leaves its session to be resumed.
-#ifndef INTRAWARP_SERVER_SERVICE_NAVIGATE_STREAM_H_
-#define INTRAWARP_SERVER_SERVICE_NAVIGATE_STREAM_H_
+#ifndef INTRAWARP_SERVER_SESSION_RPC_NAVIGATE_STREAM_H_
+#define INTRAWARP_SERVER_SESSION_RPC_NAVIGATE_STREAM_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -30,4 +30,4 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartNavigate(Serve
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_SERVICE_NAVIGATE_STREAM_H_
+#endif  // INTRAWARP_SERVER_SESSION_RPC_NAVIGATE_STREAM_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields that Navigate sends: coarse and final, whole and in their native form.
-#include "server/service/navigate_stream.h"
+#include "server/session/rpc/navigate_stream.h"
 #include "tests/server/navigate_frames.h"
-#include "tests/server/registration/navigate_fixture.h"
+#include "tests/server/session/rpc/navigate_fixture.h"
 #include "tests/server/stages.h"
 
 namespace intrawarp::server {

@@ -2,11 +2,11 @@
 // Navigate under load and with clients that break off: flow control, late frames, cancel, resume, an idle session.
 #include <atomic>
 
-#include "server/service/navigate_stream.h"
 #include "server/session/navigate_session.h"
+#include "server/session/rpc/navigate_stream.h"
 #include "server/session/session_store.h"
 #include "tests/server/navigate_frames.h"
-#include "tests/server/registration/navigate_fixture.h"
+#include "tests/server/session/rpc/navigate_fixture.h"
 #include "tests/tcp_relay.h"
 
 namespace intrawarp::server {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SessionService: the sessions of Navigate as a collection. A service of its own, so that an operator who may look at
 // sessions and close them need not be one who may register.
-#ifndef INTRAWARP_SERVER_SERVICE_SESSION_SERVICE_H_
-#define INTRAWARP_SERVER_SERVICE_SESSION_SERVICE_H_
+#ifndef INTRAWARP_SERVER_SESSION_RPC_SESSION_SERVICE_H_
+#define INTRAWARP_SERVER_SESSION_RPC_SESSION_SERVICE_H_
 
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "server/context/server_context.h"
@@ -26,4 +26,4 @@ class SessionService final : public v1::SessionService::CallbackService {
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_SERVER_SERVICE_SESSION_SERVICE_H_
+#endif  // INTRAWARP_SERVER_SESSION_RPC_SESSION_SERVICE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/session_service.h"
+#include "server/session/rpc/session_service.h"
 
 #include "tests/server/session/session_fixture.h"
 

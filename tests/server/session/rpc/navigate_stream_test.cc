@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Navigate over gRPC: frames in order, their starts, their budgets and their results.
-#include "server/service/navigate_stream.h"
+#include "server/session/rpc/navigate_stream.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "google/rpc/error_details.pb.h"
 #include "tests/server/navigate_frames.h"
-#include "tests/server/registration/navigate_fixture.h"
+#include "tests/server/session/rpc/navigate_fixture.h"
 #include "tests/server/stages.h"
 
 namespace intrawarp::server {

@@ -2,9 +2,9 @@
 // What Navigate refuses: a config, a frame, an order of messages.
 #include <map>
 
-#include "server/service/navigate_stream.h"
+#include "server/session/rpc/navigate_stream.h"
 #include "tests/server/navigate_frames.h"
-#include "tests/server/registration/navigate_fixture.h"
+#include "tests/server/session/rpc/navigate_fixture.h"
 #include "tests/server/stages.h"
 
 namespace intrawarp::server {

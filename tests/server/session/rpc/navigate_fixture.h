@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Navigate call, message by message, against "volumes/resident".
-#ifndef INTRAWARP_TESTS_SERVER_REGISTRATION_NAVIGATE_FIXTURE_H_
-#define INTRAWARP_TESTS_SERVER_REGISTRATION_NAVIGATE_FIXTURE_H_
+#ifndef INTRAWARP_TESTS_SERVER_SESSION_RPC_NAVIGATE_FIXTURE_H_
+#define INTRAWARP_TESTS_SERVER_SESSION_RPC_NAVIGATE_FIXTURE_H_
 
 #include "server/monitor/registry.h"
 #include "tests/server/navigate_frames.h"
@@ -102,4 +102,4 @@ inline constexpr std::pair<StageKind, v1::FieldEncoding> kDeformable[] = {
 
 }  // namespace intrawarp::server
 
-#endif  // INTRAWARP_TESTS_SERVER_REGISTRATION_NAVIGATE_FIXTURE_H_
+#endif  // INTRAWARP_TESTS_SERVER_SESSION_RPC_NAVIGATE_FIXTURE_H_

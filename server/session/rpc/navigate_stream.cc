@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/navigate_stream.h"
+#include "server/session/rpc/navigate_stream.h"
 
 #include <deque>
 #include <mutex>
