@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiler settings shared by every target: warnings, hardening, sanitizers, ccache, and whether there is a CUDA device to
-# build.
+# build. They are options of this directory, which reach every target below it and none of a project that adds this tree.
+# An INTERFACE library would hand its link options on: CMake takes them from what a static library links, PRIVATE or not
+# (CMP0099). tests/build/components.cmake looks at what such a project gets.
 
-find_program(CCACHE ccache)
-if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
-endif()
+# A project that adds this tree, or the command line, may have named another launcher.
+find_program(INTRAWARP_CCACHE ccache)
+mark_as_advanced(INTRAWARP_CCACHE)
+foreach(language CXX CUDA)
+  if(INTRAWARP_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+    set(CMAKE_${language}_COMPILER_LAUNCHER ${INTRAWARP_CCACHE})
+  endif()
+endforeach()
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:CXX>:-Wno-sign-compare>)
