@@ -45,7 +45,7 @@ struct ServerOptions {
   bool allow_no_identity = false;
   // A value that ParseDevices takes.
   std::string device = "auto";
-  // The folder of durable objects; empty: none are kept.
+  // The folder of durable objects; empty: none are durable.
   std::string state_dir;
   // The files of that folder. A test can put others in their place.
   state::FileLayer* state_files = &state::PosixFiles();

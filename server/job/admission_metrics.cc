@@ -30,12 +30,12 @@ AdmissionMetrics::AdmissionMetrics(Registry& registry, const std::vector<std::st
           registry.Gauges("intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.", {"kind", "device"})),
       memory_evictable_(registry.Gauges(
           "intrawarp_memory_evictable_bytes",
-          "Used memory that gives way to work: of kept volumes that nobody uses, by kind.", {"kind", "device"})),
+          "Used memory of resident volumes that nobody uses, which gives way to work, by kind.", {"kind", "device"})),
       memory_capacity_(
           registry.Gauges("intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.", {"kind", "device"})),
       table_used_(registry.Gauges("intrawarp_table_used", "Places taken in a bounded table.", {"table"})),
       table_capacity_(registry.Gauges("intrawarp_table_capacity", "Places of a bounded table.", {"table"})),
-      pinned_pooled_(registry.NewGauge("intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.")) {
+      pinned_pooled_(registry.NewGauge("intrawarp_pinned_kept_bytes", "Pinned host memory that is pooled for reuse.")) {
   const CounterFamily refused =
       registry.Counters("intrawarp_admission_rejections_total",
                         "Requests and connections refused for lack of room, by what of.", {"reason"});

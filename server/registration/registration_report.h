@@ -36,7 +36,7 @@ struct ResultIdentity {
   std::string owner = {};
 };
 // ALREADY_EXISTS when the id is taken. The place is that of outcome.reservation. With an origin that has a payload, the
-// result is kept (DurableObjects::Insert), which waits for the disk.
+// result becomes durable (DurableObjects::Insert), which waits for the disk.
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
                                                                    const v1::Report& report, ObjectOrigin origin = {});

@@ -60,12 +60,12 @@ class SessionStore {
   std::vector<Pointer> List(const std::string& after, int limit, const Identity& caller = Anybody()) const;
   // A new session with a setup, OPENING, on the device that suits it. The errors of Open but for those of a config.
   absl::StatusOr<Pointer> OpenWith(ServerContext& context, const std::string& id, SessionSetup setup);
-  // Closes the sessions that are idle for too long, and those that nobody has resumed; writes what has changed in those
-  // that are kept.
+  // Closes the sessions that are idle for too long, and those that nobody has resumed; writes what has changed in the
+  // durable ones.
   void Expire(std::chrono::steady_clock::time_point now);
   // Closes all, with the error for their streams.
   void CloseAll(const absl::Status& why);
-  // The same when the server stops: a restart brings those that are kept back. All write what has changed at once, and
+  // The same when the server stops: a restart brings the durable ones back. All write what has changed at once, and
   // have the same five seconds.
   void SuspendAll(const absl::Status& why);
 
