@@ -5,7 +5,7 @@
 
 namespace intrawarp::cli {
 
-// "0.1.0", and what git called the revision when this was built.
+// MAJOR.MINOR.PATCH, and what git called the revision when this was built.
 extern const char* const kVersion;
 extern const char* const kRevision;
 
