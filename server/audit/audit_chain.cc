@@ -115,13 +115,14 @@ absl::StatusOr<std::optional<Head>> ReadHead(state::FileLayer& files, const std:
 absl::StatusOr<std::optional<absl::string_view>> LineReader::Next() {
   for (;;) {
     const size_t end = buffer_.find('\n', begin_);
+    const size_t bytes = std::min(end, buffer_.size()) - begin_;  // of the line, as far as it is known
+    if (bytes > kMaxLineBytes) return absl::DataLossError("a line is longer than any record");
     if (end != std::string::npos) {
-      const absl::string_view line = absl::string_view(buffer_).substr(begin_, end - begin_);
+      const absl::string_view line = absl::string_view(buffer_).substr(begin_, bytes);
       offset_ += static_cast<int64_t>(line.size()) + 1;
       begin_ = end + 1;
       return line;
     }
-    if (buffer_.size() - begin_ > kMaxLineBytes) return absl::DataLossError("a line is longer than any record");
     buffer_.erase(0, std::exchange(begin_, 0));
     const size_t held = buffer_.size();
     buffer_.resize(held + kReadBytes);
