@@ -40,12 +40,12 @@ function(intrawarp_harden target)
   endif()
 endfunction()
 
-# Compiles a target's sources eight at a time, since most of a unit's time goes to gRPC's, protobuf's and Abseil's
+# Compiles a target's sources sixteen at a time, since most of a unit's time goes to gRPC's, protobuf's and Abseil's
 # headers: for builds from nothing. SEPARATE lists sources whose file-local names another source of the target has, too.
 function(intrawarp_unity target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SEPARATE")
   if(INTRAWARP_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
     set_source_files_properties(${arg_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()
