@@ -12,15 +12,11 @@ absl::StatusOr<CsrMatrix> CsrMatrix::Allocate(Device& device, StreamView stream,
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("columns", columns));
   if (entries < 0) return FieldError(absl::StatusCode::kInvalidArgument, "entries", "negative");
   INTRAWARP_RETURN_IF_ERROR(CsrBytes(rows, entries, type).status());
-  CsrMatrix m;
-  m.rows_ = rows;
-  m.columns_ = columns;
-  m.entries_ = entries;
-  m.type_ = type;
-  INTRAWARP_ASSIGN_OR_RETURN(m.offsets_, device.Allocate((rows + size_t{1}) * sizeof(int64_t), stream));
-  INTRAWARP_ASSIGN_OR_RETURN(m.indices_, device.Allocate(entries * sizeof(int32_t), stream));
-  INTRAWARP_ASSIGN_OR_RETURN(m.values_, device.Allocate(entries * BytesPerValue(type), stream));
-  return m;
+  CsrPattern pattern = {rows, columns, entries, {}, {}};
+  INTRAWARP_ASSIGN_OR_RETURN(pattern.row_offsets, device.Allocate((rows + size_t{1}) * sizeof(int64_t), stream));
+  INTRAWARP_ASSIGN_OR_RETURN(pattern.column_indices, device.Allocate(entries * sizeof(int32_t), stream));
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer values, device.Allocate(entries * BytesPerValue(type), stream));
+  return CsrMatrix(std::make_shared<const CsrPattern>(std::move(pattern)), type, std::move(values));
 }
 
 template <typename T>
@@ -38,23 +34,26 @@ absl::StatusOr<CsrMatrix> CsrMatrix::Upload(Device& device, StreamView stream, c
 }
 
 ConstCsrView CsrMatrix::view() const {
-  return {{rows_, columns_, entries_, offsets_.as<int64_t>(), indices_.as<int32_t>()}, type_, values_.as<void>()};
+  return {pattern_ ? pattern_->view() : ConstPatternView(), type_, values_.as<void>()};
 }
 
 template <typename T>
 absl::StatusOr<HostCsr<T>> CsrMatrix::Download(Device& device, StreamView stream) const {
   if (type_ != kValueTypeOf<T>) return FieldError(absl::StatusCode::kInvalidArgument, "values", "of another type");
+  const ConstPatternView from = view();
   HostCsr<T> m;
-  m.rows = rows_;
-  m.columns = columns_;
-  m.row_offsets.resize(rows_ + size_t{1});
-  m.column_indices.resize(entries_);
-  m.values.resize(entries_);
+  m.rows = from.rows;
+  m.columns = from.columns;
+  m.row_offsets.resize(from.rows + size_t{1});
+  m.column_indices.resize(from.entries);
+  m.values.resize(from.entries);
+  if (pattern_ != nullptr) {
+    INTRAWARP_RETURN_IF_ERROR(
+        device.Copy(m.row_offsets.data(), from.row_offsets, m.row_offsets.size() * sizeof(int64_t), stream));
+  }
   INTRAWARP_RETURN_IF_ERROR(
-      device.Copy(m.row_offsets.data(), offsets_.as<void>(), m.row_offsets.size() * sizeof(int64_t), stream));
-  INTRAWARP_RETURN_IF_ERROR(
-      device.Copy(m.column_indices.data(), indices_.as<void>(), entries_ * sizeof(int32_t), stream));
-  INTRAWARP_RETURN_IF_ERROR(device.Copy(m.values.data(), values_.as<void>(), entries_ * sizeof(T), stream));
+      device.Copy(m.column_indices.data(), from.column_indices, from.entries * sizeof(int32_t), stream));
+  INTRAWARP_RETURN_IF_ERROR(device.Copy(m.values.data(), values_.as<void>(), from.entries * sizeof(T), stream));
   INTRAWARP_RETURN_IF_ERROR(device.Synchronize(stream));
   return m;
 }

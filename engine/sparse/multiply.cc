@@ -59,7 +59,11 @@ absl::StatusOr<MultiplyPlan> MakePlan(const ExecContext& ctx, const ConstPattern
 
 MultiplyPlan::MultiplyPlan(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options,
                            CsrPattern c, std::unique_ptr<DevicePlan> device_plan)
-    : options_(options), a_(ShapeOf(a)), b_(ShapeOf(b)), c_(std::move(c)), device_plan_(std::move(device_plan)) {}
+    : options_(options),
+      a_(ShapeOf(a)),
+      b_(ShapeOf(b)),
+      c_(std::make_shared<const CsrPattern>(std::move(c))),
+      device_plan_(std::move(device_plan)) {}
 
 bool MultiplyPlan::Conforms(const ConstPatternView& a, const ConstPatternView& b) const {
   return device_plan_ != nullptr && ShapeOf(a) == a_ && ShapeOf(b) == b_;
@@ -95,7 +99,7 @@ absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a
   INTRAWARP_ASSIGN_OR_RETURN(Buffer values,
                              ctx.device().Allocate(c.entries * BytesPerValue(plan.value_type()), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(plan.device_plan().Execute(ctx, c, a, b, values.as<void>()));
-  return std::move(plan).TakeResult(std::move(values));
+  return plan.ResultWith(std::move(values));
 }
 
 }  // namespace intrawarp

@@ -89,20 +89,6 @@ struct MultiplyEstimate {
   int64_t value_bytes = 0;  // upper bound on the bytes of the values of C
 };
 
-// Owns a sparsity pattern in device memory.
-struct CsrPattern {
-  int32_t rows = 0;
-  int32_t columns = 0;
-  int64_t entries = 0;
-  Buffer row_offsets;     // rows + 1 int64
-  Buffer column_indices;  // entries int32
-
-  ConstPatternView view() const {
-    return {rows, columns, entries, row_offsets.as<int64_t>(), column_indices.as<int32_t>()};
-  }
-  int64_t bytes() const { return static_cast<int64_t>(row_offsets.bytes() + column_indices.bytes()); }
-};
-
 // The part of a plan that belongs to one kind of device: whatever its executions need beside the pattern of C.
 // Read-only after it is made.
 class DevicePlan {
@@ -124,20 +110,17 @@ class MultiplyPlan {
                std::unique_ptr<DevicePlan> device_plan);
 
   const MultiplyOptions& options() const { return options_; }
-  // C without values.
-  ConstPatternView pattern() const { return c_.view(); }
+  // C without values. Not of an empty plan.
+  ConstPatternView pattern() const { return c_->view(); }
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
   // Device memory held: the pattern of C and the device's part.
-  int64_t bytes() const { return c_.bytes() + (device_plan_ ? device_plan_->bytes() : 0); }
+  int64_t bytes() const { return (c_ ? c_->bytes() : 0) + (device_plan_ ? device_plan_->bytes() : 0); }
   // Whether the operands have the shapes and numbers of entries that were planned.
   bool Conforms(const ConstPatternView& a, const ConstPatternView& b) const;
   // Not of an empty plan.
   const DevicePlan& device_plan() const { return *device_plan_; }
-  // C with the values that ExecuteMultiply filled; uses the plan up.
-  CsrMatrix TakeResult(Buffer values) && {
-    return CsrMatrix(pattern(), value_type(), std::move(c_.row_offsets), std::move(c_.column_indices),
-                     std::move(values));
-  }
+  // C with the values that ExecuteMultiply filled. All results of a plan share its pattern, which outlives the plan.
+  CsrMatrix ResultWith(Buffer values) const { return CsrMatrix(c_, value_type(), std::move(values)); }
 
  private:
   struct Shape {
@@ -149,7 +132,7 @@ class MultiplyPlan {
 
   MultiplyOptions options_;
   Shape a_, b_;
-  CsrPattern c_;
+  std::shared_ptr<const CsrPattern> c_;
   std::unique_ptr<DevicePlan> device_plan_;
 };
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/bench/sparse_generators.h"
 #include "tests/engine/device_test.h"
@@ -120,6 +121,30 @@ TEST_P(CsrDeviceTest, UploadsAndDownloads) {
     EXPECT_EQ(*matrix->Download<double>(device(), ctx().stream()), m);
     EXPECT_FALSE(matrix->Download<float>(device(), ctx().stream()).ok());
   }
+}
+
+TEST_P(CsrDeviceTest, MatricesShareAPatternThatOutlivesTheFirst) {
+  const HostCsr<double> m = RandomMatrix(40, 31, 0.2, 8);
+  auto first = CsrMatrix::Upload(device(), ctx().stream(), m);
+  ASSERT_OK(first);
+  const std::vector<float> values(m.entries(), 0.5f);
+  auto buffer = device().Allocate(values.size() * sizeof(float), ctx().stream());
+  ASSERT_OK(buffer);
+  ASSERT_OK(device().Copy(buffer->as<void>(), values.data(), values.size() * sizeof(float), ctx().stream()));
+  const CsrMatrix second(first->pattern(), ValueType::kFloat32, *std::move(buffer));
+  EXPECT_EQ(second.view().row_offsets, first->view().row_offsets);
+  EXPECT_EQ(second.bytes(), *CsrBytes(m.rows, m.entries(), ValueType::kFloat32));
+  *first = CsrMatrix();
+  HostCsr<float> expected = CastValues<float>(m);
+  expected.values = values;
+  EXPECT_EQ(*second.Download<float>(device(), ctx().stream()), expected);
+}
+
+TEST_P(CsrDeviceTest, AMatrixWithoutAPatternHasNothing) {
+  const CsrMatrix none;
+  EXPECT_EQ(none.pattern(), nullptr);
+  EXPECT_EQ(none.bytes(), 0);
+  EXPECT_EQ(*none.Download<float>(device(), ctx().stream()), HostCsr<float>());
 }
 
 TEST_P(CsrDeviceTest, RefusesToUploadWhatIsNotValid) {

@@ -156,6 +156,35 @@ TEST_P(MultiplyTest, PlansForManyExecutions) {
   }
 }
 
+// A plan gives new values the bits that a plan of their own gives, and its results share a pattern that outlives it.
+TEST_P(MultiplyTest, APlanServesNewValuesBitForBit) {
+  auto a = CastValues<float>(RandomMatrix(150, 300, 0.1, 71)), b = CastValues<float>(RandomMatrix(300, 90, 0.2, 72));
+  for (const auto precision : {MultiplyPrecision::kFp32, MultiplyPrecision::kTf32}) {
+    MultiplyOptions options;
+    options.precision = precision;
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    absl::StatusOr<MultiplyPlan> plan = PlanMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(plan) << plan.status();
+    const auto product = [&](const MultiplyPlan& by, const CsrMatrix& left) {
+      auto values = device().Allocate(by.pattern().entries * sizeof(float), ctx().stream());
+      EXPECT_OK(values);
+      EXPECT_OK(ExecuteMultiply(ctx(), by, left.view(), on_device_b.view(), values->as<void>()));
+      return by.ResultWith(*std::move(values));
+    };
+    const CsrMatrix first = product(*plan, on_device_a);
+    for (float& v : a.values) v = v * 1.5f - 0.25f;
+    const CsrMatrix new_a = Put(a);
+    const CsrMatrix second = product(*plan, new_a);
+    const auto fresh = PlanMultiply(ctx(), new_a.view(), on_device_b.view(), options);
+    ASSERT_OK(fresh) << fresh.status();
+    const CsrMatrix expected = product(*fresh, new_a);
+    EXPECT_EQ(first.pattern(), second.pattern());
+    EXPECT_NE(first.pattern(), expected.pattern());
+    plan = MultiplyPlan();
+    EXPECT_EQ(*second.Download<float>(device(), ctx().stream()), *expected.Download<float>(device(), ctx().stream()));
+  }
+}
+
 TEST_P(MultiplyTest, ManySmallMatrices) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 engine(seed);
