@@ -340,9 +340,10 @@ absl::Status Server::OpenAudit() {
 }
 
 absl::Status Server::StartDevices() {
-  context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
-                                   uploads_, sessions_, metrics_.rooms(), stream_watch_, limits_, options_.seams,
-                                   register_requests_, multiply_requests_, durable_, operations_, message_limits_});
+  context_.reset(new ServerContext{devices_,           workers_,       receivers_,  pinned_,        ledger_,
+                                   volumes_,           matrices_,      transforms_, uploads_,       sessions_,
+                                   metrics_.rooms(),   stream_watch_,  limits_,     options_.seams, register_requests_,
+                                   multiply_requests_, product_plans_, durable_,    operations_,    message_limits_});
   sessions_.set_has_taps(options_.page.is_used());
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
@@ -354,17 +355,18 @@ absl::Status Server::StartDevices() {
     INTRAWARP_RETURN_IF_ERROR(device.Start(scheduling));
     devices_.Add(device.ContextIn(*context_, i));
   }
-  if (served_.size() == 1 && options_.state_dir.empty()) return absl::OkStatus();
   ledger_.set_reclaim([this](int device, int64_t bytes) { Reclaim(device, bytes); });
   return absl::OkStatus();
 }
 
-// Replicas go before volumes that would have to be read again.
+// Plans go before replicas that would have to be copied again, and those before volumes that would have to be read
+// again.
 void Server::Reclaim(int device, int64_t bytes) {
   const int64_t before = ledger_.use(Resource::kResident, device).in_use;
-  DropReplicas(*context_, device, bytes);
-  const int64_t missing = bytes - (before - ledger_.use(Resource::kResident, device).in_use);
-  if (missing > 0) EvictVolumes(*context_, device, missing);
+  const auto missing = [&] { return bytes - (before - ledger_.use(Resource::kResident, device).in_use); };
+  product_plans_.Drop(device, bytes);
+  if (missing() > 0) DropReplicas(*context_, device, missing());
+  if (missing() > 0) EvictVolumes(*context_, device, missing());
 }
 
 absl::Status Server::RestoreDurable() {
@@ -521,7 +523,9 @@ void Server::SetStoreMetrics() const {
 
 void Server::SetAdmissionMetrics() const {
   std::vector<int64_t> evictable;
-  for (int i = 0; i < devices_.size(); ++i) evictable.push_back(EvictableBytes(volumes_, i));
+  for (int i = 0; i < devices_.size(); ++i) {
+    evictable.push_back(EvictableBytes(volumes_, i) + product_plans_.EvictableBytes(i));
+  }
   metrics_.admission.Set(ledger_, evictable);
   metrics_.admission.SetPinnedPooled(static_cast<int64_t>(pinned_.pooled_bytes()));
   metrics_.admission.SetTable("calls", monitor_.calls(), limits_.max_calls);
@@ -535,6 +539,7 @@ void Server::Housekeep() {
   uploads_.Expire();
   const steady_clock::time_point now = options_.seams.steady_now();
   ExpireObjects(now);
+  product_plans_.Expire();
   sessions_.Expire(now);
   operations_.Expire(now);
   stream_watch_.Check(now, metrics_.monitor);

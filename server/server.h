@@ -39,6 +39,7 @@
 #include "server/services.h"
 #include "server/session/session_store.h"
 #include "server/session/shared_memory.h"
+#include "server/sparse/product_plans.h"
 #include "server/store/durable_objects.h"
 #include "server/store/matrix_store.h"
 #include "server/store/request_table.h"
@@ -130,6 +131,7 @@ class Server {
   SessionStore sessions_;
   RequestTable register_requests_;
   RequestTable multiply_requests_;
+  ProductPlans product_plans_{ledger_};
   OperationTable operations_;
   MessageLimits message_limits_;
   AccessControl access_;

@@ -26,6 +26,7 @@ class DurableObjects;
 class Ledger;
 class MessageLimits;
 class OperationTable;
+class ProductPlans;
 class RegistrationMetrics;
 class Registry;
 class RequestTable;
@@ -77,6 +78,8 @@ struct ServerContext {
   // Requests with an id that are under way.
   RequestTable& register_requests;
   RequestTable& multiply_requests;
+  // Plans of sparse products that later products may take.
+  ProductPlans& product_plans;
   // The way of objects into the stores and out of them.
   DurableObjects& durable;
   // The work that goes on without a call.

@@ -30,7 +30,8 @@ AdmissionMetrics::AdmissionMetrics(Registry& registry, const std::vector<std::st
           registry.Gauges("intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.", {"kind", "device"})),
       memory_evictable_(registry.Gauges(
           "intrawarp_memory_evictable_bytes",
-          "Used memory of resident volumes that nobody uses, which gives way to work, by kind.", {"kind", "device"})),
+          "Used memory that gives way to work: resident volumes and plans of products that nobody uses, by kind.",
+          {"kind", "device"})),
       memory_capacity_(
           registry.Gauges("intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.", {"kind", "device"})),
       table_used_(registry.Gauges("intrawarp_table_used", "Places taken in a bounded table.", {"table"})),

@@ -5,6 +5,7 @@ namespace intrawarp::server {
 namespace {
 
 constexpr const char* kProductOutcomes[] = {"ok", "rejected", "cancelled", "deadline_missed", "failed"};
+constexpr const char* kPlanUses[] = {"made", "reused"};
 
 }  // namespace
 
@@ -17,7 +18,10 @@ SparseMetrics::SparseMetrics(Registry& registry)
       flops_(registry.NewCounter("intrawarp_product_flops_total",
                                  "Multiplications and additions of sparse products that ended well.")),
       entries_(registry.NewCounter("intrawarp_product_nonzeros_total",
-                                   "Entries of the results of sparse products that ended well.")) {}
+                                   "Entries of the results of sparse products that ended well.")),
+      plans_(registry.Counters("intrawarp_product_plans_total",
+                               "Products of two factors with reuse_plan, by where their plan came from.", {"plan"}),
+             kPlanUses) {}
 
 void SparseMetrics::ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops,
                                 int64_t entries) const {

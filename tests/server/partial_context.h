@@ -65,6 +65,7 @@ struct PartialContext {
             .seams = *seams,
             .register_requests = *NoPart<RequestTable>(),
             .multiply_requests = *NoPart<RequestTable>(),
+            .product_plans = *NoPart<ProductPlans>(),
             .durable = *durable,
             .operations = *operations,
             .message_limits = *message_limits};

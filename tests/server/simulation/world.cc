@@ -78,9 +78,10 @@ World::World(Stage& stage, const WorldOptions& world_options, uint64_t seed, boo
       scheduler(device, options.scheduling, time, rules, [this] { return dice.Microseconds(100, 3000); }),
       sessions([this](int, bool any_open) { scheduler.SetFramesOpen(any_open); }),
       workers(stage.workers()),
-      context{devices,           workers,           workers,  pinned,          ledger,        volumes,        matrices,
-              transforms,        uploads,           sessions, stage.metrics(), stream_watch,  options.limits, seams,
-              register_requests, multiply_requests, durable,  operations,      message_limits} {
+      context{devices,           workers,       workers,        pinned,     ledger,
+              volumes,           matrices,      transforms,     uploads,    sessions,
+              stage.metrics(),   stream_watch,  options.limits, seams,      register_requests,
+              multiply_requests, product_plans, durable,        operations, message_limits} {
   devices.Add({context, 0, device, stage.probe(), stage.watchdog(), scheduler, stage.copies()});
   volumes.Insert(stage.volume()).IgnoreError();
   if (options.fault) device.FailAt(options.fault_call, *options.fault);

@@ -23,6 +23,7 @@
 #include "server/monitor/stream_watch.h"
 #include "server/operation/operation_table.h"
 #include "server/session/session_store.h"
+#include "server/sparse/product_plans.h"
 #include "server/store/durable_objects.h"
 #include "server/store/matrix_store.h"
 #include "server/store/request_table.h"
@@ -90,6 +91,7 @@ struct World {
   TransformStore transforms;
   RequestTable register_requests;
   RequestTable multiply_requests;
+  ProductPlans product_plans{ledger};
   DurableObjects durable;  // without a state directory
   StreamWatch stream_watch;
   OperationTable operations{ledger, seams};

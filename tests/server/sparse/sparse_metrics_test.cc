@@ -25,5 +25,16 @@ TEST(SparseMetrics, ProductsCountTheirWorkWhenTheyEndWell) {
   EXPECT_THAT(text, HasSubstr("intrawarp_product_nonzeros_total 70\n"));
 }
 
+TEST(SparseMetrics, PlansAreCountedByWhereTheyCameFrom) {
+  Registry registry;
+  const SparseMetrics metrics(registry);
+  metrics.PlanUsed(PlanUse::kMade);
+  metrics.PlanUsed(PlanUse::kReused);
+  metrics.PlanUsed(PlanUse::kReused);
+  const std::string text = registry.Scrape();
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_plans_total{plan=\"made\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_plans_total{plan=\"reused\"} 2\n"));
+}
+
 }  // namespace
 }  // namespace intrawarp::server
