@@ -28,6 +28,7 @@ constexpr MethodRule kRules[] = {
     {"intrawarp.v1.SparseMatrixService/ListSparseMatrices", kBoth},
     {"intrawarp.v1.SparseMatrixService/DeleteSparseMatrix", kStage},
     {"intrawarp.v1.SparseMatrixService/Multiply", kStage},
+    {"intrawarp.v1.SparseMatrixService/MultiplyTriple", kStage},
     {"intrawarp.v1.TransformService/GetTransform", kBoth},
     {"intrawarp.v1.TransformService/ListTransforms", kBoth},
     {"intrawarp.v1.TransformService/DeleteTransform", kBoth},

@@ -60,6 +60,13 @@ class NewObject {
   virtual absl::Status Validate(const void* data) const = 0;
   // Workspace of Make where it computes, which takes a job of the device; nullopt where it only copies.
   virtual std::optional<int64_t> JobWorkspaceBytes() const = 0;
+  // Whether the bytes that were brought make the object again. Otherwise KeepMade is called once it is made.
+  virtual bool keeps_bytes() const { return true; }
+  // On a server that keeps its objects, of an object that is made: writes what makes it again. Waits for the disk. The
+  // errors of DurableObjects::Keep.
+  virtual absl::StatusOr<ObjectOrigin> KeepMade(DurableObjects& /*durable*/) {
+    return absl::InternalError("the bytes that were brought are the content");
+  }
   // Makes the object from the bytes, and synchronises the stream. MakeObject (make_object.h) calls it.
   virtual absl::Status Make(const ExecContext& ctx, StagedUpload& upload) = 0;
   // Stores what Make made, which takes the reservation with it. Once. Waits for the disk on a server that keeps its

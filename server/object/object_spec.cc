@@ -29,7 +29,7 @@ Claim ObjectClaim(const ObjectSpec& spec, int device) {
   claim.device = device;
   claim.resident_bytes = spec.resident_bytes;
   claim.workspace_bytes = spec.workspace_bytes;
-  claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes);
+  claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes + spec.content_bytes);
   claim.transforms = spec.transforms;
   claim.owner = spec.owner;
   claim.is_short = true;

@@ -30,6 +30,10 @@ struct ObjectSpec {
   int64_t workspace_bytes = 0;
   // Places of the object among the transforms.
   int64_t transforms = 0;
+  // Host memory that the making takes beside total_bytes.
+  int64_t content_bytes = 0;
+  // Where the object must be made; unset: on any device.
+  std::optional<int> device;
   // How long the object stays once it is stored; unset: until it is deleted.
   std::optional<std::chrono::nanoseconds> ttl;
 

@@ -17,10 +17,11 @@ absl::StatusOr<std::unique_ptr<NewObject>> ParseUploadHeader(const v1::UploadHea
       return ParseSparseMatrixUpload(header, limits);
     case v1::UploadHeader::kTransform:
       return ParseTransformUpload(header, limits);
+    case v1::UploadHeader::kSparseMatrixValues:  // of a matrix in a store: ParseSparseMatrixValuesUpload
     case v1::UploadHeader::CONTENT_NOT_SET:
       break;
   }
-  return InvalidField("content", "volume, sparse_matrix or transform must be given");
+  return InvalidField("content", "volume, sparse_matrix, sparse_matrix_values or transform must be given");
 }
 
 }  // namespace intrawarp::server

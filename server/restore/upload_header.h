@@ -13,6 +13,7 @@
 
 namespace intrawarp::server {
 
+// Content that needs no other object: all but new values for a resident matrix, which durable content never is.
 // INVALID_ARGUMENT, with paths relative to the header. Allocates nothing of the sizes that it reads. The devices of a
 // server are of one kind, and `device` is any of them. Thread-safe.
 absl::StatusOr<std::unique_ptr<NewObject>> ParseUploadHeader(const v1::UploadHeader& header, const ServerLimits& limits,

@@ -11,6 +11,7 @@
 #include "server/rpc/unary.h"
 #include "server/service/multiply_call.h"
 #include "server/sparse/matrix_messages.h"
+#include "server/sparse/product_plans.h"
 #include "server/store/durable_objects.h"
 #include "server/store/find_object.h"
 #include "server/trail/audit_trail.h"
@@ -40,14 +41,17 @@ absl::Status List(const MatrixStore& matrices, const Identity& caller, const v1:
 
 absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, "name"));
-  return context.durable.Erase(context.matrices, id, caller);
+  const absl::Status erased = context.durable.Erase(context.matrices, id, caller);
+  context.product_plans.Expire();
+  return erased;
 }
 
 // Bulk methods are raw, the others typed.
-using Base =
-    v1::SparseMatrixService::WithRawCallbackMethod_Multiply<v1::SparseMatrixService::WithCallbackMethod_GetSparseMatrix<
-        v1::SparseMatrixService::WithCallbackMethod_ListSparseMatrices<
-            v1::SparseMatrixService::WithCallbackMethod_DeleteSparseMatrix<v1::SparseMatrixService::Service>>>>;
+using Typed = v1::SparseMatrixService::WithCallbackMethod_GetSparseMatrix<
+    v1::SparseMatrixService::WithCallbackMethod_ListSparseMatrices<
+        v1::SparseMatrixService::WithCallbackMethod_DeleteSparseMatrix<v1::SparseMatrixService::Service>>>;
+using Base = v1::SparseMatrixService::WithRawCallbackMethod_Multiply<
+    v1::SparseMatrixService::WithRawCallbackMethod_MultiplyTriple<Typed>>;
 
 class MatrixService final : public Base {
  public:
@@ -75,6 +79,10 @@ class MatrixService final : public Base {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Multiply(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request) override {
     return StartMultiply(context_, *call, *request);
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* MultiplyTriple(grpc::CallbackServerContext* call,
+                                                             const grpc::ByteBuffer* request) override {
+    return StartMultiplyTriple(context_, *call, *request);
   }
 
  private:

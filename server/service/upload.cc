@@ -24,6 +24,7 @@
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/chunk_codec.h"
 #include "server/rpc/rpc_metrics.h"
+#include "server/sparse/sparse_matrix_kind.h"
 #include "server/store/durable_objects.h"
 #include "server/trail/audit_trail.h"
 
@@ -32,9 +33,16 @@ namespace {
 
 constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
 
-absl::StatusOr<std::unique_ptr<NewObject>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
-  absl::StatusOr<std::unique_ptr<NewObject>> object =
-      ParseUploadHeader(header, context.limits, context.devices[0].device);
+// An object of its own, or one that needs another one of the caller's.
+absl::StatusOr<std::unique_ptr<NewObject>> ParseContent(const v1::UploadHeader& header, const ServerContext& context,
+                                                        const Identity& caller) {
+  if (header.has_sparse_matrix_values()) return ParseSparseMatrixValuesUpload(header, context, caller);
+  return ParseUploadHeader(header, context.limits, context.devices[0].device);
+}
+
+absl::StatusOr<std::unique_ptr<NewObject>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context,
+                                                       const Identity& caller) {
+  absl::StatusOr<std::unique_ptr<NewObject>> object = ParseContent(header, context, caller);
   const v1::ProvenanceSource source = header.volume().provenance().source();
   if (source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED) {
     return InvalidField("header.volume.provenance.source", "is of volumes that the server makes itself");
@@ -149,7 +157,8 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
 
   absl::Status ReceiveHeader(const v1::UploadHeader& header) {
-    INTRAWARP_ASSIGN_OR_RETURN(object_, ParseHeader(header, context_));
+    if (header.has_sparse_matrix_values()) audit_->Name("pattern", header.sparse_matrix_values().pattern());
+    INTRAWARP_ASSIGN_OR_RETURN(object_, ParseHeader(header, context_, caller()));
     audit_->Digest("content", object_->spec().content_digest);
     audit_->Digest("object", object_->spec().identity_digest);
     object_->set_owner(caller().name);
@@ -163,7 +172,9 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     const auto lost = [weak = weak_from_this()](const absl::Status& why) {
       if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
     };
-    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(object_->spec(), lost, PlaceObject(context_).index));
+    const ObjectSpec& spec = object_->spec();
+    const int device = spec.device ? *spec.device : PlaceObject(context_).index;
+    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(spec, lost, device));
     return UseDevice();
   }
 
@@ -198,7 +209,11 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     }
     INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
     INTRAWARP_RETURN_IF_ERROR(object_->Validate(writer_.data()));
-    context_.durable.Run([self = shared_from_this()] { self->KeepPayload(); });
+    if (!object_->keeps_bytes()) {
+      BeginMaking();
+    } else {
+      context_.durable.Run([self = shared_from_this()] { self->KeepPayload(); });
+    }
     return absl::OkStatus();
   }
 
@@ -209,6 +224,11 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
                                       {static_cast<const char*>(writer_.data()), static_cast<size_t>(bytes)});
     if (!kept.ok()) return Fail(kept.status());
     origin_.payload = *std::move(kept);
+    BeginMaking();
+  }
+
+  void BeginMaking() {
+    const int64_t bytes = object_->spec().total_bytes;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       EndBusy();
@@ -291,11 +311,18 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   // May wait for the disk, so without the mutex.
   void StoreAndAnswer() {
     // A call that is over stores nothing; the bytes received may be resumed.
-    const absl::StatusOr<v1::UploadResponse> stored = finished() ? Cancelled() : Store();
+    const absl::StatusOr<v1::UploadResponse> stored = finished() ? Cancelled() : KeepAndStore();
     if (!stored.ok()) return Fail(stored.status());
     std::lock_guard<std::mutex> lock(mutex_);
     Answer(*stored);
     EndBusy();
+  }
+
+  absl::StatusOr<v1::UploadResponse> KeepAndStore() {
+    if (context_.durable.enabled() && !object_->keeps_bytes()) {
+      INTRAWARP_ASSIGN_OR_RETURN(origin_, object_->KeepMade(context_.durable));
+    }
+    return Store();
   }
 
   absl::StatusOr<v1::UploadResponse> Store() {

@@ -19,6 +19,13 @@ namespace intrawarp::server {
 absl::StatusOr<std::unique_ptr<NewObjectOf<StoredMatrix>>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
                                                                                    const ServerLimits& limits);
 
+// The same for a header whose content is new values for the pattern of a matrix, which the caller may see. NOT_FOUND
+// when there is none. The object shares that matrix's pattern and lies on its device; on a server that keeps its
+// objects its durable content is a whole CSR, so that it does not depend on the other matrix.
+absl::StatusOr<std::unique_ptr<NewObjectOf<StoredMatrix>>> ParseSparseMatrixValuesUpload(const v1::UploadHeader& header,
+                                                                                         const ServerContext& context,
+                                                                                         const Identity& caller);
+
 absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name,
                                                           const Identity& caller);
 

@@ -26,7 +26,7 @@ constexpr size_t kNameDigits = 32;
 constexpr milliseconds kClosePatience{5000};
 
 // In order.
-constexpr std::array<absl::string_view, 15> kAudited = {
+constexpr std::array<absl::string_view, 16> kAudited = {
     "intrawarp.v1.BulkService/Download",
     "intrawarp.v1.BulkService/Upload",
     "intrawarp.v1.OperationService/CancelOperation",
@@ -38,6 +38,7 @@ constexpr std::array<absl::string_view, 15> kAudited = {
     "intrawarp.v1.SessionService/CloseSession",
     "intrawarp.v1.SparseMatrixService/DeleteSparseMatrix",
     "intrawarp.v1.SparseMatrixService/Multiply",
+    "intrawarp.v1.SparseMatrixService/MultiplyTriple",
     "intrawarp.v1.TransformService/DeleteTransform",
     "intrawarp.v1.TransformService/MapPoints",
     "intrawarp.v1.TransformService/WarpVolume",
@@ -45,10 +46,11 @@ constexpr std::array<absl::string_view, 15> kAudited = {
 };
 
 // In order.
-constexpr std::array<absl::string_view, 4> kExports = {
+constexpr std::array<absl::string_view, 5> kExports = {
     "intrawarp.v1.BulkService/Download",
     "intrawarp.v1.RegistrationService/Register",
     "intrawarp.v1.SparseMatrixService/Multiply",
+    "intrawarp.v1.SparseMatrixService/MultiplyTriple",
     "intrawarp.v1.TransformService/WarpVolume",
 };
 

@@ -6,6 +6,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,7 +24,8 @@ inline constexpr uint8_t kGoesOn = 0x80;
 inline constexpr uint8_t kMethodBits = 0x3f;
 inline constexpr size_t kMostMessages = 12;
 
-// All methods of the contract, in an order of their own.
+// All methods of the contract, in an order of their own: the corpus names them by their places, so that a method which
+// came after it stands last.
 inline const std::vector<const google::protobuf::MethodDescriptor*>& Methods() {
   static const auto* const methods = [] {
     auto* all = new std::vector<const google::protobuf::MethodDescriptor*>;
@@ -36,6 +38,8 @@ inline const std::vector<const google::protobuf::MethodDescriptor*>& Methods() {
         for (int k = 0; k < file.service(i)->method_count(); ++k) all->push_back(file.service(i)->method(k));
       }
     }
+    std::stable_partition(all->begin(), all->end(),
+                          [](const auto* method) { return method->name() != "MultiplyTriple"; });
     return all;
   }();
   return *methods;

@@ -533,11 +533,15 @@ void MakeMatrixCalls(const Seeds& seeds) {
   multiply.set_a("sparseMatrices/m");
   multiply.set_b("sparseMatrices/m");
   multiply.mutable_keep()->set_id("product");
+  v1::MultiplyTripleRequest triple;
+  triple.set_a("sparseMatrices/m");
+  triple.set_p("sparseMatrices/m");
+  triple.mutable_options()->set_reuse_plan(true);
   v1::ListSparseMatricesRequest list;
   v1::DownloadRequest download;
   download.set_name("sparseMatrices/m");
-  for (const std::string& part :
-       {Message("Multiply", multiply), Message("ListSparseMatrices", list), Message("Download", download)}) {
+  for (const std::string& part : {Message("Multiply", multiply), Message("MultiplyTriple", triple),
+                                  Message("ListSparseMatrices", list), Message("Download", download)}) {
     parts.push_back(part);
   }
   seeds.Add("matrix", JoinParts(parts));

@@ -23,11 +23,15 @@ DownloadedBytes DownloadMatrix(v1::BulkService::Stub& stub, const std::string& n
   return DownloadBytes(stub, request);
 }
 
-Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request) {
+namespace {
+
+// `start` begins the call with its context.
+template <typename Start>
+Product Collect(const Start& start) {
   Product product;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  auto reader = stub.Multiply(&context, request);
+  const std::unique_ptr<grpc::ClientReader<v1::MultiplyResponse>> reader = start(&context);
   v1::MultiplyResponse response;
   while (reader->Read(&response)) {
     EXPECT_FALSE(product.result.has_value()) << "the result is the last message";
@@ -48,6 +52,24 @@ Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest&
   }
   product.status = reader->Finish();
   return product;
+}
+
+}  // namespace
+
+Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request) {
+  return Collect([&](grpc::ClientContext* context) { return stub.Multiply(context, request); });
+}
+
+Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyTripleRequest& request) {
+  return Collect([&](grpc::ClientContext* context) { return stub.MultiplyTriple(context, request); });
+}
+
+v1::MultiplyTripleRequest TripleOf(const std::string& r, const std::string& a, const std::string& p) {
+  v1::MultiplyTripleRequest request;
+  if (!r.empty()) request.set_r("sparseMatrices/" + r);
+  request.set_a("sparseMatrices/" + a);
+  request.set_p("sparseMatrices/" + p);
+  return request;
 }
 
 v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b) {

@@ -98,6 +98,21 @@ HostCsr<T> CsrFromBytes(const v1::SparseMatrixShape& shape, const std::string& b
 
 DownloadedBytes DownloadMatrix(v1::BulkService::Stub& stub, const std::string& name);
 
+// New values for the pattern of a resident matrix ("sparseMatrices/ID").
+template <typename T>
+UploadData MakeValues(const std::string& pattern, const std::vector<T>& values, const std::string& upload_id,
+                      const std::string& id = "") {
+  UploadData upload;
+  upload.header.set_id(id);
+  upload.header.set_upload_id(upload_id);
+  v1::SparseMatrixValuesUpload& content = *upload.header.mutable_sparse_matrix_values();
+  content.set_pattern(pattern);
+  content.set_value_type(sizeof(T) == 4 ? v1::VALUE_TYPE_FLOAT32 : v1::VALUE_TYPE_FLOAT64);
+  upload.bytes = std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  upload.Seal();
+  return upload;
+}
+
 // One Multiply call and everything that came back, in order.
 struct Product {
   grpc::Status status;
@@ -111,6 +126,11 @@ struct Product {
 Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request);
 
 v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b);
+
+Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyTripleRequest& request);
+
+// Empty `r`: P transposed.
+v1::MultiplyTripleRequest TripleOf(const std::string& r, const std::string& a, const std::string& p);
 
 }  // namespace intrawarp::server
 

@@ -33,6 +33,14 @@ std::string ProductMessage(const std::string& a, const std::string& b, bool keep
   });
 }
 
+std::string TripleProductMessage(const std::string& a, const std::string& p, bool keep) {
+  return Make<v1::MultiplyTripleRequest>([&](auto& r) {
+    r.set_a(a);
+    r.set_p(p);
+    if (keep) r.mutable_keep()->set_id("kept");
+  });
+}
+
 std::string LogLevel(v1::LogLevel level) {
   return Make<v1::SetLogLevelRequest>([&](auto& r) { r.set_level(level); });
 }
@@ -156,6 +164,7 @@ std::vector<Rpc> AllRpcs() {
                     session_service = "/intrawarp.v1.SessionService/",
                     operation_service = "/intrawarp.v1.OperationService/", pacs_service = "/intrawarp.v1.PacsService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
+  const Messages values = MatrixValuesMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
@@ -163,6 +172,7 @@ std::vector<Rpc> AllRpcs() {
       {bulk_service + "Upload#volume", volume, {Reversed(volume), {volume[0], volume[0]}}, upload},
       {bulk_service + "Upload#transform", transform, {Reversed(transform), {transform[0], transform[0]}}, upload},
       {bulk_service + "Upload#matrix", matrix, {Reversed(matrix), {matrix[0], matrix[0]}}, upload},
+      {bulk_service + "Upload#values", values, {Reversed(values), {values[0], values[0]}}, upload},
       {bulk_service + "GetUploadStatus", {UploadStatus("upload-u")}, {{UploadStatus("")}}, silent},
       {bulk_service + "Download#volume",
        {Named<v1::DownloadRequest>("volumes/v")},
@@ -218,6 +228,11 @@ std::vector<Rpc> AllRpcs() {
        {ProductMessage("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
        {{ProductMessage("m", "sparseMatrices/m", false)},
         {ProductMessage("sparseMatrices/m", "sparseMatrices/other", false)}},
+       queued},
+      {matrix_service + "MultiplyTriple",
+       {TripleProductMessage("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
+       {{TripleProductMessage("m", "sparseMatrices/m", false)},
+        {TripleProductMessage("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
       {operation_service + "GetOperation",
        {Named<v1::GetOperationRequest>("operations/o")},

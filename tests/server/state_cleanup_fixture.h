@@ -84,6 +84,12 @@ inline Messages MatrixMessages(const std::string& id) {
   return UploadOf(MakeMatrix(RandomCsr<float>(30, 30, 4, 1), "upload-" + id, id));
 }
 
+// New values for "sparseMatrices/m".
+inline Messages MatrixValuesMessages(const std::string& id) {
+  const std::vector<float> values(static_cast<size_t>(RandomCsr<float>(30, 30, 4, 1).entries()), 0.5f);
+  return UploadOf(MakeValues("sparseMatrices/m", values, "upload-" + id, id));
+}
+
 // One iteration is enough.
 void SetStage(v1::RegistrationOptions& options);
 
@@ -235,6 +241,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     if (absl::EndsWith(rpc.label, "Upload#volume")) return VolumeMessages(id);
     if (absl::EndsWith(rpc.label, "Upload#transform")) return TransformMessages(id);
     if (absl::EndsWith(rpc.label, "Upload#matrix")) return MatrixMessages(id);
+    if (absl::EndsWith(rpc.label, "Upload#values")) return MatrixValuesMessages(id);
     return rpc.good;
   }
   static int64_t UnfinishedBytes() { return ChargedBytes(PreparedImage::Bytes(BoxGeometry(3, 3, 3))); }

@@ -64,6 +64,7 @@ constexpr Row kRows[] = {
     {"intrawarp.v1.SparseMatrixService/ListSparseMatrices", "++++++"},
     {"intrawarp.v1.SparseMatrixService/DeleteSparseMatrix", "-++-0+"},
     {"intrawarp.v1.SparseMatrixService/Multiply", "-++-0+"},
+    {"intrawarp.v1.SparseMatrixService/MultiplyTriple", "-++-0+"},
     {"intrawarp.v1.TransformService/GetTransform", "+++00+"},
     {"intrawarp.v1.TransformService/ListTransforms", "++++++"},
     {"intrawarp.v1.TransformService/DeleteTransform", "+++00+"},
@@ -188,6 +189,13 @@ Messages Product() {
   return {request.SerializeAsString()};
 }
 
+Messages TripleProduct() {
+  v1::MultiplyTripleRequest request;
+  request.set_a("sparseMatrices/m");
+  request.set_p("sparseMatrices/m");
+  return {request.SerializeAsString()};
+}
+
 Messages Warp() {
   v1::WarpVolumeRequest request;
   request.set_transform("transforms/t");
@@ -257,6 +265,7 @@ Messages RequestOf(const std::string& method) {
   if (name == "Register") return Registration();
   if (name == "Navigate") return Navigation();
   if (name == "Multiply") return Product();
+  if (name == "MultiplyTriple") return TripleProduct();
   if (name == "WarpVolume") return Warp();
   if (name == "MapPoints") return Points();
   if (name == "SetLogLevel") return InfoLevel();

@@ -68,6 +68,10 @@ class Theatre {
   static UploadData Matrix(const std::string& id) {
     return MakeMatrix(RandomCsr<float>(60, 60, 5, 1), "upload-" + id, id);
   }
+  static UploadData MatrixValues(const std::string& id) {
+    const std::vector<float> values(static_cast<size_t>(RandomCsr<float>(60, 60, 5, 1).entries()), 0.5f);
+    return MakeValues("sparseMatrices/m", values, "upload-" + id, id);
+  }
 
   // Deletes what a good call has made, and waits until no call is under way.
   void Settle() {
@@ -167,6 +171,10 @@ Ending MultiplyOf(Theatre& theatre, bool keep) {
   return Of(Multiply(*theatre.test().Stub<v1::SparseMatrixService>(), request).status);
 }
 
+Ending MultiplyTripleOf(Theatre& theatre) {
+  return Of(Multiply(*theatre.test().Stub<v1::SparseMatrixService>(), TripleOf("", "m", "m")).status);
+}
+
 const std::vector<Kind>& Kinds() {
   const auto upload = [](UploadData (*data)(const std::string&)) {
     return [data](Theatre& t) { return Of(Upload(*t.test().Stub<v1::BulkService>(), data("new"), nullptr, 1 << 20)); };
@@ -180,6 +188,7 @@ const std::vector<Kind>& Kinds() {
       {"UploadVolume", upload(Theatre::Volume)},
       {"UploadField", upload(Theatre::Field)},
       {"UploadMatrix", upload(Theatre::Matrix)},
+      {"UploadMatrixValues", upload(Theatre::MatrixValues)},
       {"DownloadVolume", [](Theatre& t) { return DownloadOf(t, "volumes/patient"); }},
       {"DownloadField", [](Theatre& t) { return DownloadOf(t, "transforms/t"); }},
       {"DownloadMatrix", [](Theatre& t) { return DownloadOf(t, "sparseMatrices/m"); }},
@@ -190,7 +199,8 @@ const std::vector<Kind>& Kinds() {
       {"RegisterLogDemons", [demons](Theatre& t) { return RegisterOf(t, demons); }},
       {"Navigate", FrameOf},
       {"MultiplyKept", [](Theatre& t) { return MultiplyOf(t, true); }},
-      {"MultiplySent", [](Theatre& t) { return MultiplyOf(t, false); }}};
+      {"MultiplySent", [](Theatre& t) { return MultiplyOf(t, false); }},
+      {"MultiplyTriple", MultiplyTripleOf}};
   return *kinds;
 }
 

@@ -59,8 +59,8 @@ class MatrixServiceTest : public ::testing::Test {
     const grpc::Status status = Upload(*bulk_, MakeMatrix(csr, "upload-" + id, id), nullptr, 1 << 20);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  void ExpectError(const v1::MultiplyRequest& request, grpc::StatusCode code, const std::string& text,
-                   const std::string& field) {
+  template <typename Request>
+  void ExpectError(const Request& request, grpc::StatusCode code, const std::string& text, const std::string& field) {
     SCOPED_TRACE(request.ShortDebugString());
     const std::vector<std::string> before = Names();
     const Product product = Multiply(*stub_, request);

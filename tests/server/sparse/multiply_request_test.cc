@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/status/errors.h"
 
@@ -204,11 +205,161 @@ TEST(InMultiplyRequest, OperandsStandByThemselvesAndTheRestIsAnOption) {
   EXPECT_EQ(FieldOf(InMultiplyRequest(InvalidField("alpha", "is not 1"))), "options.alpha");
 }
 
-TEST_F(MultiplyRequestTest, OnlyATranspositionTakesMemoryOfItsOwn) {
-  EXPECT_EQ(TranspositionBytes(*Resolve()), 0);
-  options().set_transpose_a(true);
+TEST(TranspositionBytes, OnlyATranspositionTakesMemoryOfItsOwn) {
+  const ConstPatternView a = {.rows = 3, .columns = 5, .entries = 7};
+  MultiplyOptions options;
+  EXPECT_EQ(TranspositionBytes(a, options), 0);
+  options.transpose_a = true;
   // Twice 5 columns and one offset of 8 bytes; 12 bytes for each of 7 entries.
-  EXPECT_EQ(TranspositionBytes(*Resolve()), 2 * 6 * 8 + 7 * 12);
+  EXPECT_EQ(TranspositionBytes(a, options), 2 * 6 * 8 + 7 * 12);
+}
+
+TEST_F(MultiplyRequestTest, AReusedPlanHasNeitherMaskNorAddend) {
+  EXPECT_FALSE(Resolve()->reuse_plan);
+  EXPECT_TRUE(Resolve()->resolved.has_reuse_plan());
+  options().set_reuse_plan(true);
+  EXPECT_TRUE(Resolve()->reuse_plan);
+  EXPECT_TRUE(Resolve()->resolved.reuse_plan());
+  options().set_mask("sparseMatrices/m");
+  ExpectError(absl::StatusCode::kInvalidArgument, "options.reuse_plan");
+  options().clear_mask();
+  options().set_addend("sparseMatrices/d");
+  ExpectError(absl::StatusCode::kInvalidArgument, "options.reuse_plan");
+}
+
+// R is 2 x 3, A 3 x 5 and P 5 x 4, so that C is 2 x 4.
+class TripleRequestTest : public testing::Test {
+ protected:
+  TripleRequestTest() {
+    request_.set_r("sparseMatrices/r");
+    request_.set_a("sparseMatrices/a");
+    request_.set_p("sparseMatrices/p");
+    Put("r", 2, 3);
+    Put("a", 3, 5);
+    Put("a_turned", 5, 3);
+    Put("square", 5, 5);
+    Put("p", 5, 4);
+    Put("c", 2, 4);
+    Put("galerkin", 4, 4);
+    Put("p64", 5, 4, ValueType::kFloat64);
+    Put("r64", 2, 3, ValueType::kFloat64);
+    Put("c64", 2, 4, ValueType::kFloat64);
+  }
+  void Put(const std::string& id, int32_t rows, int32_t columns, ValueType type = ValueType::kFloat32) {
+    const auto matrix = std::make_shared<StoredMatrix>();
+    matrix->id = id;
+    matrix->owner = "ann";
+    matrix->matrix = CsrMatrix({.rows = rows, .columns = columns, .entries = 1}, type, Buffer(), Buffer(), Buffer());
+    EXPECT_TRUE(matrices_.Insert(matrix).ok());
+  }
+  v1::MultiplyOptions& options() { return *request_.mutable_options(); }
+  absl::StatusOr<ProductTask> Resolve() { return ResolveProduct(request_, matrices_, kAnn); }
+  void ExpectError(const std::string& field, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+    const absl::Status status = Resolve().status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(FieldOf(status), field);
+  }
+
+  MatrixStore matrices_;
+  v1::MultiplyTripleRequest request_;
+};
+
+TEST_F(TripleRequestTest, ThreeFactorsAreFound) {
+  const absl::StatusOr<ProductTask> task = Resolve();
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_TRUE(task->is_triple);
+  EXPECT_EQ(task->r->id, "r");
+  EXPECT_EQ(task->a->id, "a");
+  EXPECT_EQ(task->b->id, "p");
+  EXPECT_EQ(InputNames(request_),
+            (std::vector<std::string>{"sparseMatrices/r", "sparseMatrices/a", "sparseMatrices/p", "", ""}));
+  EXPECT_EQ(InputsOf(*task),
+            (std::vector<std::shared_ptr<const StoredMatrix>>{task->r, task->a, task->b, nullptr, nullptr}));
+  EXPECT_FALSE(SecondOptions(*task).transpose_a);
+  request_.clear_r();
+  request_.set_a("sparseMatrices/square");
+  const absl::StatusOr<ProductTask> galerkin = Resolve();
+  ASSERT_TRUE(galerkin.ok()) << galerkin.status();
+  EXPECT_EQ(galerkin->r, nullptr);
+  EXPECT_FALSE(FirstOptions(*galerkin).transpose_a);
+  EXPECT_TRUE(SecondOptions(*galerkin).transpose_a);
+}
+
+TEST_F(TripleRequestTest, EachProductHasItsOptions) {
+  options().set_precision(v1::PRECISION_TF32);
+  options().set_transpose_a(true);
+  options().set_alpha(3);
+  options().set_addend("sparseMatrices/c");
+  options().set_beta(2);
+  options().set_mask("sparseMatrices/c");
+  request_.set_a("sparseMatrices/a_turned");
+  const absl::StatusOr<ProductTask> task = Resolve();
+  ASSERT_TRUE(task.ok()) << task.status();
+  const MultiplyOptions first = FirstOptions(*task), second = SecondOptions(*task);
+  EXPECT_EQ(first.precision, MultiplyPrecision::kTf32);
+  EXPECT_TRUE(first.transpose_a);
+  EXPECT_EQ(first.alpha, 1);
+  EXPECT_FALSE(first.addend || first.mask);
+  EXPECT_EQ(second.precision, MultiplyPrecision::kTf32);
+  EXPECT_FALSE(second.transpose_a);
+  EXPECT_EQ(second.alpha, 3);
+  EXPECT_EQ(second.beta, 2);
+  EXPECT_TRUE(second.addend && second.mask);
+}
+
+TEST_F(TripleRequestTest, EachWrongShapeAndTypeNamesItsField) {
+  request_.set_p("sparseMatrices/a");
+  ExpectError("p");
+  request_.set_p("sparseMatrices/p");
+  request_.set_r("sparseMatrices/c");
+  ExpectError("a");
+  request_.set_r("");
+  ExpectError("a");
+  request_.set_r("sparseMatrices/r64");
+  ExpectError("r");
+  request_.set_r("sparseMatrices/r");
+  request_.set_p("sparseMatrices/p64");
+  ExpectError("p");
+  request_.set_p("sparseMatrices/p");
+  options().set_transpose_a(true);
+  ExpectError("p");
+  options().clear_transpose_a();
+  for (const std::string id : {"galerkin", "a"}) {
+    options().set_mask("sparseMatrices/" + id);
+    ExpectError("options.mask");
+    options().clear_mask();
+    options().set_addend("sparseMatrices/" + id);
+    ExpectError("options.addend");
+    options().clear_addend();
+  }
+  options().set_addend("sparseMatrices/c64");
+  ExpectError("options.addend");
+}
+
+TEST_F(TripleRequestTest, WhatTheSecondProductWouldRefuseIsRefusedBeforeTheFirst) {
+  options().set_complement_mask(true);
+  ExpectError("options.mask");
+  options().clear_complement_mask();
+  options().set_semiring(v1::SEMIRING_MIN_PLUS);
+  EXPECT_TRUE(Resolve().ok());
+  options().set_alpha(2);
+  ExpectError("options.alpha");
+  options().clear_alpha();
+  options().set_addend("sparseMatrices/c");
+  ExpectError("options.addend");
+}
+
+TEST_F(TripleRequestTest, AMatrixThatIsNotThereIsNamed) {
+  for (const auto set : {&v1::MultiplyTripleRequest::mutable_r, &v1::MultiplyTripleRequest::mutable_a,
+                         &v1::MultiplyTripleRequest::mutable_p}) {
+    const v1::MultiplyTripleRequest good = request_;
+    *(request_.*set)() = "sparseMatrices/none";
+    EXPECT_EQ(Resolve().status(), NotFound("sparseMatrices/none"));
+    *(request_.*set)() = "none";
+    EXPECT_EQ(Resolve().status().code(), absl::StatusCode::kInvalidArgument);
+    request_ = good;
+  }
+  EXPECT_EQ(ResolveProduct(request_, matrices_, kBob).status(), NotFound("sparseMatrices/r"));
 }
 
 TEST(MultiplyEstimate, TheResultIsItsPatternAndItsValues) {

@@ -271,6 +271,52 @@ TEST_P(RestartTest, AKeptProductComesBackWithItsReportAndRequest) {
   EXPECT_EQ(context().matrices.size(), 2);
 }
 
+TEST_P(RestartTest, NewValuesComeBackWithoutTheMatrixWhosePatternTheyHave) {
+  const HostCsr<float> csr = RandomCsr<float>(30, 20, 4, 3);
+  const std::vector<double> values(csr.values.begin(), csr.values.end());
+  ASSERT_TRUE(server::Upload(*bulk_, MakeMatrix(csr, "u", "m")).ok());
+  UploadData data = MakeValues("sparseMatrices/m", values, "v", "next");
+  data.header.mutable_ttl()->set_seconds(3600);
+  ASSERT_TRUE(server::Upload(*bulk_, data).ok());
+  v1::UploadResponse chosen, again;
+  ASSERT_TRUE(server::Upload(*bulk_, MakeValues("sparseMatrices/m", values, "w"), &chosen).ok());
+  const std::string before = Matrix("sparseMatrices/next"), of_chosen = Matrix(chosen.sparse_matrix().name());
+  EXPECT_EQ(chosen.sparse_matrix().digest(), data.header.sha256());
+  Restart();
+  EXPECT_TRUE(Matrix("sparseMatrices/next") == before);
+  EXPECT_TRUE(Matrix(chosen.sparse_matrix().name()) == of_chosen);
+  ASSERT_TRUE(server::Upload(*bulk_, MakeValues("sparseMatrices/m", values, "x"), &again).ok());
+  EXPECT_TRUE(again.already_resident());
+  EXPECT_EQ(again.sparse_matrix().name(), chosen.sparse_matrix().name());
+  ASSERT_TRUE((Delete<v1::DeleteSparseMatrixRequest, v1::DeleteSparseMatrixResponse>(
+                   [this](auto... a) { return sparse_->DeleteSparseMatrix(a...); }, "sparseMatrices/m"))
+                  .ok());
+  Restart();
+  EXPECT_TRUE(Matrix("sparseMatrices/next") == before);
+  EXPECT_EQ(context().matrices.size(), 2);
+  v1::MultiplyRequest request = ProductOf("next", "next");
+  request.mutable_options()->set_transpose_a(true);
+  request.mutable_options()->set_precision(v1::PRECISION_FP64);
+  EXPECT_TRUE(Multiply(*sparse_, request).status.ok());
+}
+
+TEST_P(RestartTest, AKeptTripleProductComesBackWithItsReportAndRequest) {
+  ASSERT_TRUE(server::Upload(*bulk_, MakeMatrix(RandomCsr<float>(30, 30, 4, 3), "u", "m")).ok());
+  v1::MultiplyTripleRequest request = TripleOf("", "m", "m");
+  request.mutable_keep();
+  request.set_request_id("p");
+  const Product first = Multiply(*sparse_, request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  const std::string before = Matrix(first.result->sparse_matrix().name());
+  Restart();
+  EXPECT_TRUE(Matrix(first.result->sparse_matrix().name()) == before);
+  const Product again = Multiply(*sparse_, request);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.result->SerializeAsString(), first.result->SerializeAsString());
+  EXPECT_TRUE(again.result->report().has_intermediate());
+  EXPECT_EQ(context().matrices.size(), 2);
+}
+
 // On an axis of one voxel a spline has one control point.
 TEST_P(RestartTest, ASplineOfAThinImageComesBack) {
   const Int3 sizes[] = {{40, 1, 24}, {64, 1, 1}, {1, 30, 24}, {40, 30, 1}};
