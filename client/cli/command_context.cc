@@ -146,6 +146,26 @@ absl::StatusOr<v1::UploadResponse> CommandContext::UploadMatrix(const client::Sp
   return response;
 }
 
+absl::StatusOr<v1::UploadResponse> CommandContext::UploadMatrixValues(const client::SparseMatrix& matrix,
+                                                                      const std::string& pattern,
+                                                                      const std::string& path, const std::string& id) {
+  client::SparseMatrix resident;
+  INTRAWARP_RETURN_IF_ERROR(client().DownloadSparseMatrix(pattern, &resident, call()).status());
+  if (!HaveSamePattern(matrix, resident)) {
+    const std::string shown = ShownMatrixNames(pattern);
+    return Annotate(absl::InvalidArgumentError(absl::StrCat("its entries are not at the places of those of ", shown)),
+                    path);
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
+  client::SparseMatrixValuesUpload upload;
+  upload.id = id;
+  upload.pattern = pattern;
+  std::visit([&upload](const auto& csr) { upload.values = absl::MakeConstSpan(csr.values); }, matrix);
+  absl::StatusOr<v1::UploadResponse> response = client().UploadSparseMatrixValues(upload, call());
+  if (!response.ok()) return Annotate(response.status(), path);
+  return response;
+}
+
 absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);

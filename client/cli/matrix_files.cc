@@ -50,6 +50,15 @@ std::string ShownMatrixNames(const std::string& text) {
   return absl::StrReplaceAll(text, {{kWireMatrices, kShownMatrices}});
 }
 
+bool HaveSamePattern(const client::SparseMatrix& a, const client::SparseMatrix& b) {
+  return std::visit(
+      [](const auto& left, const auto& right) {
+        return left.rows == right.rows && left.columns == right.columns && left.row_offsets == right.row_offsets &&
+               left.column_indices == right.column_indices;
+      },
+      a, b);
+}
+
 absl::StatusOr<client::SparseMatrix> LoadMatrix(const std::string& path, ValueType type) {
   absl::StatusOr<client::SparseMatrix> matrix = Read(path, type);
   if (!matrix.ok()) return Annotate(matrix.status(), path);

@@ -18,6 +18,9 @@ std::string WireMatrixName(const std::string& shown);
 // Every sparseMatrices/ID in a text as the command line calls it.
 std::string ShownMatrixNames(const std::string& text);
 
+// Whether both have entries at the same places, whatever their values.
+bool HaveSamePattern(const client::SparseMatrix& a, const client::SparseMatrix& b);
+
 // A Matrix Market file as CSR; the path is in the message of an error. OUT_OF_RANGE for a finite value that float32
 // does not hold, when that is asked for.
 absl::StatusOr<client::SparseMatrix> LoadMatrix(const std::string& path, ValueType type);

@@ -410,6 +410,28 @@ Json SessionToJson(const v1::Session& context) {
           {"resumptions", context.resumptions()}};
 }
 
+namespace {
+
+Json EstimateToJson(const v1::MultiplyEstimate& estimate) {
+  return {{"products", estimate.multiplications()},
+          {"max_entries", estimate.max_entries()},
+          {"workspace_bytes", estimate.workspace_bytes()},
+          {"result_bytes", estimate.result_bytes()}};
+}
+
+// Null unless the product is a triple product.
+Json IntermediateToJson(const v1::MultiplyReport& report) {
+  if (!report.has_intermediate()) return nullptr;
+  const v1::IntermediateProduct& first = report.intermediate();
+  return {{"rows", first.shape().rows()},
+          {"columns", first.shape().columns()},
+          {"entries", first.shape().entries()},
+          {"plan_reused", first.plan_reused()},
+          {"estimate", EstimateToJson(first.estimate())}};
+}
+
+}  // namespace
+
 Json MultiplyReportToJson(const v1::MultiplyReport& report) {
   return {{"device", NameOrNull(report.device())},
           {"precision", NameOrNull(EnumWord(v1::Precision_Name(report.options().precision()), "PRECISION_"))},
@@ -417,11 +439,9 @@ Json MultiplyReportToJson(const v1::MultiplyReport& report) {
           {"rows", report.shape().rows()},
           {"columns", report.shape().columns()},
           {"entries", report.shape().entries()},
-          {"estimate",
-           {{"products", report.estimate().multiplications()},
-            {"max_entries", report.estimate().max_entries()},
-            {"workspace_bytes", report.estimate().workspace_bytes()},
-            {"result_bytes", report.estimate().result_bytes()}}},
+          {"plan_reused", report.plan_reused()},
+          {"estimate", EstimateToJson(report.estimate())},
+          {"intermediate", IntermediateToJson(report)},
           {"latency_ms", Latency(report.latency())}};
 }
 

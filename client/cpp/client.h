@@ -184,6 +184,9 @@ class Client {
   // INVALID_ARGUMENT for what is no CSR.
   absl::StatusOr<v1::UploadResponse> UploadSparseMatrix(const SparseMatrixUpload& upload,
                                                         const CallOptions& options = {});
+  // A new matrix with the rows, columns and entries of a resident one. INVALID_ARGUMENT for another number of values.
+  absl::StatusOr<v1::UploadResponse> UploadSparseMatrixValues(const SparseMatrixValuesUpload& upload,
+                                                              const CallOptions& options = {});
   absl::StatusOr<v1::SparseMatrix> GetSparseMatrix(const std::string& name, const CallOptions& options = {});
   // All pages.
   absl::StatusOr<std::vector<v1::SparseMatrix>> ListSparseMatrices(const CallOptions& options = {});
@@ -196,11 +199,16 @@ class Client {
   absl::StatusOr<v1::MultiplyResult> Multiply(const v1::MultiplyRequest& request,
                                               const MultiplyProgressCallback& on_progress, SparseMatrix* product,
                                               const CallOptions& options = {});
+  // The same for R op(A) P, or P^T op(A) P.
+  absl::StatusOr<v1::MultiplyResult> MultiplyTriple(const v1::MultiplyTripleRequest& request,
+                                                    const MultiplyProgressCallback& on_progress, SparseMatrix* product,
+                                                    const CallOptions& options = {});
 
   // Begins work that goes on without the call (operation.proto): the request with `detach`, and with a UUID where it
   // has no request_id. Returns once the work is admitted. A repetition with the same id finds the operation.
   absl::StatusOr<v1::Operation> StartRegister(v1::RegisterRequest request, const CallOptions& options = {});
   absl::StatusOr<v1::Operation> StartMultiply(v1::MultiplyRequest request, const CallOptions& options = {});
+  absl::StatusOr<v1::Operation> StartMultiplyTriple(v1::MultiplyTripleRequest request, const CallOptions& options = {});
   absl::StatusOr<v1::Operation> GetOperation(const std::string& name, const CallOptions& options = {});
   // All pages.
   absl::StatusOr<std::vector<v1::Operation>> ListOperations(const CallOptions& options = {});

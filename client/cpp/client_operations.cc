@@ -62,6 +62,12 @@ absl::StatusOr<v1::Operation> Client::StartMultiply(v1::MultiplyRequest request,
                                               options);
 }
 
+absl::StatusOr<v1::Operation> Client::StartMultiplyTriple(v1::MultiplyTripleRequest request,
+                                                          const CallOptions& options) {
+  return StartOperation<v1::MultiplyResponse>(*impl_, "/intrawarp.v1.SparseMatrixService/MultiplyTriple",
+                                              std::move(request), options);
+}
+
 absl::StatusOr<v1::Operation> Client::GetOperation(const std::string& name, const CallOptions& options) {
   Call call(options, impl_->options.unary_timeout);
   v1::GetOperationRequest request;

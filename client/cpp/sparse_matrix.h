@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/types/span.h"
 #include "engine/base/csr.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
 
@@ -22,6 +23,17 @@ struct SparseMatrixUpload {
   std::string id;
   const SparseMatrix* matrix = nullptr;
   // Called from the calling thread after each chunk; after a broken stream `sent` may go back.
+  std::function<void(int64_t sent, int64_t total)> on_progress;
+};
+
+// New values for the pattern of a resident matrix. They are not copied; they stay valid during the call.
+struct SparseMatrixValuesUpload {
+  // As in SparseMatrixUpload.
+  std::string id;
+  // "sparseMatrices/ID".
+  std::string pattern;
+  // One for each entry, in the order of the resident matrix's CSR.
+  std::variant<absl::Span<const float>, absl::Span<const double>> values;
   std::function<void(int64_t sent, int64_t total)> on_progress;
 };
 

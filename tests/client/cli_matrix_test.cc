@@ -53,6 +53,40 @@ class CliMatrixTest : public CliTest {
   static std::string File(const std::string& flag, const std::string& name) { return "--" + flag + "=" + Out(name); }
 };
 
+TEST_F(CliMatrixTest, ProductsOfThree) {
+  // B A B, and A^T S A.
+  EXPECT_THAT(Multiplied({File("a", "a.mtx"), File("p", "b.mtx"), File("r", "b.mtx")}), ElementsAre(1, 2, 6, 0, 2, 4));
+  EXPECT_THAT(Multiplied({File("a", "s.mtx"), File("p", "a.mtx"), File("report", "triple.json")}),
+              ElementsAre(1, 2, 12, 2, 4, 24, 12, 24, 0));
+  const nlohmann::json report = ReadJson(Out("triple.json"));
+  EXPECT_EQ(report["intermediate"]["rows"], 2);
+  EXPECT_EQ(report["intermediate"]["columns"], 3);
+  EXPECT_EQ(report["plan_reused"], false);
+  Wrong({"multiply", File("a", "a.mtx"), File("b", "b.mtx"), File("p", "b.mtx"), File("out", "c.mtx")}, "--p");
+  Wrong({"multiply", File("a", "a.mtx"), File("r", "b.mtx"), File("out", "c.mtx")}, "--r");
+}
+
+TEST_F(CliMatrixTest, NewValuesInAResidentPattern) {
+  Write("a2.mtx", "general\n2 3 3\n1 1 10\n1 2 20\n2 3 30\n");
+  EXPECT_EQ(Succeed({"matrix", "put", Out("a.mtx"), "--id=a"}), "matrices/a");
+  EXPECT_EQ(Succeed({"matrix", "put", Out("b.mtx"), "--id=b"}), "matrices/b");
+  EXPECT_EQ(Succeed({"matrix", "put", Out("a2.mtx"), "--pattern=matrices/a", "--id=a2"}), "matrices/a2");
+  EXPECT_EQ(Succeed({"matrix", "get", "matrices/a2", "--out=" + Out("got.mtx")}), "");
+  EXPECT_EQ(Dense(Out("got.mtx")), Dense(Out("a2.mtx")));
+  const auto reused = [](const std::string& a) {
+    Succeed({"multiply", "--a=" + a, "--b=matrices/b", "--reuse_plan", "--out=" + Out("c.mtx"),
+             "--report=" + Out("reuse.json")});
+    return ReadJson(Out("reuse.json"))["plan_reused"].get<bool>();
+  };
+  EXPECT_FALSE(reused("matrices/a"));
+  EXPECT_TRUE(reused("matrices/a2"));
+  EXPECT_THAT(Dense(Out("c.mtx")), ElementsAre(10, 20, 60, 0));
+  Fail({"matrix", "put", Out("s.mtx"), "--pattern=matrices/a"}, "INVALID_ARGUMENT", "not at the places");
+  Wrong({"matrix", "put", Out("a2.mtx"), "--pattern=a"}, "--pattern");
+  for (const char* name : {"matrices/a", "matrices/a2", "matrices/b"})
+    EXPECT_EQ(Succeed({"matrix", "delete", name}), "");
+}
+
 TEST_F(CliMatrixTest, MatricesComeBackAsTheyWere) {
   EXPECT_EQ(Succeed({"matrix", "put", Out("a.mtx"), "--id=a"}), "matrices/a");
   EXPECT_EQ(Succeed({"matrix", "put", Out("a.mtx"), "--id=a"}), "matrices/a");

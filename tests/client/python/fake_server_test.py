@@ -634,6 +634,36 @@ def test_products(fake, server):
     assert server.put_matrix(empty).download().shape == (0, 5)
 
 
+def test_products_of_three_and_new_values(fake, server):
+    sparse = pytest.importorskip("scipy.sparse", reason="python3-scipy is not installed")
+    a = sparse.random(30, 30, 0.2, random_state=1, format="csr")
+    p = sparse.random(30, 12, 0.2, random_state=2)
+    r = sparse.random(9, 30, 0.2, random_state=3)
+    steps = []
+    product = server.multiply_triple(a, p, r=r, progress=lambda fraction, step: steps.append(fraction))
+    assert abs(product - r @ a @ p).max() < 1e-12
+    assert abs(server.multiply_triple(a, p, transpose_a=True, alpha=2.0) - 2 * p.T @ a.T @ p).max() < 1e-12
+    assert [name for name in fake.names() if name.startswith("sparse")] == []
+    kept = server.put_matrix(a)
+    values = np.arange(a.nnz, dtype=np.float32)
+    second = server.put_matrix_values(kept, values, id="second")
+    assert second.name == "sparseMatrices/second" and second.proto.shape.value_type == iw.v1.VALUE_TYPE_FLOAT32
+    expected = a.astype(np.float32)
+    expected.data[:] = values
+    assert (second.download() != expected).nnz == 0
+    third = server.put_matrix_values("sparseMatrices/second", values + 1.0)
+    assert (third.download().data == values + 1).all()
+    coarse = server.multiply_triple_resident(third, p, id="coarse", reuse_plan=True, precision="fp64")
+    assert coarse.name == "sparseMatrices/coarse" and coarse.shape == (12, 12)
+    for bad in (values[:-1], values.reshape(1, -1), values.astype(complex), a):
+        with pytest.raises(iw.errors.InvalidArgument):
+            server.put_matrix_values(kept, bad)
+    with pytest.raises(iw.errors.InvalidArgument):
+        server.put_matrix_values(a, values)
+    with pytest.raises(iw.errors.NotFound):
+        server.put_matrix_values("sparseMatrices/none", values)
+
+
 def test_a_matrix_that_is_none_is_refused():
     from intrawarp._sparse import decode, encode
 

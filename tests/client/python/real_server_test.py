@@ -98,6 +98,25 @@ def test_multiply_is_scipys(server):
     assert product.dtype == np.float64 and abs(product - a @ b).max() < 1e-12
 
 
+def test_new_values_and_products_of_three(server):
+    sparse = pytest.importorskip("scipy.sparse")
+    a = sparse.random(60, 60, 0.1, random_state=1, format="csr")
+    p = sparse.random(60, 20, 0.1, random_state=2)
+    kept = server.put_matrix(a)
+    on_server = server.put_matrix(p)
+    expected = p.T @ a @ p
+    assert abs(server.multiply_triple(kept, on_server) - expected).max() < 1e-12
+    first = server.multiply_triple_resident(kept, on_server, reuse_plan=True)
+    values = np.cos(np.arange(a.nnz))
+    changed = a.copy()
+    changed.data[:] = values
+    second = server.put_matrix_values(kept, values)
+    assert (second.download() != changed).nnz == 0
+    third = server.multiply_triple_resident(second, on_server, reuse_plan=True)
+    assert abs(first.download() - expected).max() < 1e-12
+    assert abs(third.download() - p.T @ changed @ p).max() < 1e-12
+
+
 # ---- the same place in every client ----
 
 

@@ -15,7 +15,7 @@ from ._io import Cancellation
 from ._link import Link
 from ._options import duration, field_request, interpolation_of, make_stages, refuse, registration_options
 from ._session import SessionCore, SessionSettings
-from ._sparse import decode, encode
+from ._sparse import decode, encode, encode_values
 from .field import Field, affine_of, points_of
 from .image import Image
 from .progress import ProgressArgument, Reporter
@@ -577,6 +577,30 @@ class Calls(Core):
         state: MatrixState = await self.run(work, first=first, cancellation=cancellation)
         return state
 
+    async def put_matrix_values(
+        self,
+        pattern: Any,
+        values: Any,
+        id: str,
+        ttl: Optional[float],
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> MatrixState:
+        """A new matrix with the entries of `pattern`, a handle or a name, on its server."""
+        if not isinstance(getattr(pattern, "_state", pattern), (MatrixState, str)):
+            raise refuse("pattern", "must be a Matrix or a name 'sparseMatrices/ID'")
+        first = await self._matrix_of(pattern, "", [], cancellation)
+        value_type, view = await self.io.blocking(encode_values, values, first.proto.shape.entries)
+        header = v1.UploadHeader(id=id)
+        header.sparse_matrix_values.pattern = first.name
+        header.sparse_matrix_values.value_type = value_type
+        if ttl is not None:
+            header.ttl.CopyFrom(duration(ttl, "ttl"))
+        link = self.link_at(first.address)
+        answer = await self.put_object(link, header, view, Reporter("upload", progress), timeout, cancellation)
+        return MatrixState(link.address, answer.sparse_matrix)
+
     async def _matrix_of(
         self, source: Any, first: str, temporary: List[MatrixState], cancellation: Optional[Cancellation]
     ) -> MatrixState:
@@ -601,9 +625,11 @@ class Calls(Core):
         progress: ProgressArgument,
         timeout: Optional[float],
         cancellation: Optional[Cancellation],
+        r: Any = None,
+        is_triple: bool = False,
     ) -> Tuple[Any, v1.MultiplyReport]:
         """A scipy matrix, or the MatrixState of a product that is kept; and the report. Matrices that were uploaded for
-        the product alone are deleted."""
+        the product alone are deleted. `b` is P of a triple product, which has R or, without it, P transposed."""
         temporary: List[MatrixState] = []
         try:
             first = await self._matrix_of(a, "", temporary, cancellation)
@@ -616,17 +642,21 @@ class Calls(Core):
                 options.precision = choice(_PRECISIONS, precision, "precision")
             elif v1.VALUE_TYPE_FLOAT64 in (first.proto.shape.value_type, second.proto.shape.value_type):
                 options.precision = v1.PRECISION_FP64
-            for name in ("transpose_a", "complement_mask", "alpha", "beta"):
+            for name in ("transpose_a", "complement_mask", "alpha", "beta", "reuse_plan"):
                 if arguments.get(name) is not None:
                     setattr(options, name, arguments[name])
             for name in ("mask", "addend"):
                 if arguments.get(name) is not None:
                     given = await self._matrix_of(arguments[name], first.address, temporary, cancellation)
                     setattr(options, name, given.name)
-            request = v1.MultiplyRequest(a=first.name, b=second.name, options=options)
+            request: Any = v1.MultiplyRequest(a=first.name, b=second.name, options=options)
+            if is_triple:
+                request = v1.MultiplyTripleRequest(a=first.name, p=second.name, options=options)
+                if r is not None:
+                    request.r = (await self._matrix_of(r, first.address, temporary, cancellation)).name
             if keep:
                 request.keep.id = keep if isinstance(keep, str) else ""
-                request.keep.SetInParent()  # type: ignore[attr-defined]
+                request.keep.SetInParent()
             link = self.link_at(first.address)
             result, header, data = await self.multiply(
                 link, request, Reporter("multiply", progress), timeout, cancellation

@@ -536,14 +536,17 @@ class Core:
     async def multiply(
         self,
         link: Link,
-        request: v1.MultiplyRequest,
+        request: Any,
         reporter: Reporter,
         timeout: Optional[float],
         cancellation: Optional[Cancellation],
     ) -> Tuple[v1.MultiplyResult, Any, Any]:
-        """The result, and the header and bytes of the product; None for a product that is kept."""
+        """The result of a MultiplyRequest or a MultiplyTripleRequest, and the header and bytes of the product; None for
+        a product that is kept."""
         deadline = Deadline(timeout)
-        stream = link.stream("Multiply", request.SerializeToString(), deadline.left(), cancellation)
+        products = 2 if isinstance(request, v1.MultiplyTripleRequest) else 1
+        method = "MultiplyTriple" if products == 2 else "Multiply"
+        stream = link.stream(method, request.SerializeToString(), deadline.left(), cancellation)
         receiver = Receiver(self.options.max_answer_bytes)
         header: Any = None
         result: Optional[v1.MultiplyResult] = None
@@ -560,7 +563,8 @@ class Core:
                 response = parse(v1.MultiplyResponse, message)
                 kind = response.WhichOneof("payload")
                 if kind == "progress" and response.progress.step in steps:
-                    reporter(*steps[response.progress.step])
+                    done, step = steps[response.progress.step]
+                    reporter((max(response.progress.product, 1) - 1 + done) / products, step)
                 elif kind == "header":
                     header = response.header
                     receiver.begin(header.total_bytes)

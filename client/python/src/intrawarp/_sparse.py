@@ -41,6 +41,21 @@ def encode(matrix: Any) -> Tuple[v1.SparseMatrixShape, memoryview]:
     return shape, memoryview(data)
 
 
+def encode_values(values: Any, entries: int) -> Tuple[int, memoryview]:
+    """The value type and the bytes of new values: one for each of `entries`, in the order of a CSR's data.
+
+    Raises:
+        InvalidArgument: not one dimension, another number of values, or values that are not real numbers.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
+        raise refuse("values", "must be an array of one dimension of real numbers")
+    if len(array) != entries:
+        raise refuse("values", f"has {len(array)} values for a matrix of {entries} entries")
+    value_type = v1.VALUE_TYPE_FLOAT32 if array.dtype in (np.float32, np.float16) else v1.VALUE_TYPE_FLOAT64
+    return value_type, memoryview(np.ascontiguousarray(array, dtype=_DTYPES[value_type]).tobytes())
+
+
 def decode(shape: v1.SparseMatrixShape, data: Any) -> Any:
     """A scipy.sparse.csr_matrix; InternalError for bytes that are not the CSR that the shape announces."""
     from scipy import sparse

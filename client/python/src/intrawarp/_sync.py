@@ -270,11 +270,22 @@ class Server:
         travels as float64. Duplicates are summed."""
         return Matrix(self._core, run(self._core.put_matrix(matrix, id, ttl, progress, timeout, cancel)))
 
+    def put_matrix_values(self, pattern: Any, values: Any, *, id: str='', ttl: Optional[float]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Matrix':
+        """A new matrix with the rows, columns and entries of a resident one; only the values travel.
+
+        Args:
+            pattern: a Matrix handle, or a name "sparseMatrices/ID".
+            values: one real number for each entry, in the order of `pattern.download().data`. float32 stays so;
+                everything else travels as float64.
+        """
+        state = run(self._core.put_matrix_values(pattern, values, id, ttl, progress, timeout, cancel))
+        return Matrix(self._core, state)
+
     def matrices(self, *, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> List['Matrix']:
         """Every resident matrix of the caller, in order of name."""
         return [Matrix(self._core, each) for each in run(self._core.list_states('matrices', timeout, cancel))]
 
-    def multiply(self, a: Any, b: Any, *, precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> Any:
+    def multiply(self, a: Any, b: Any, *, precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, reuse_plan: Optional[bool]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> Any:
         """C = alpha op(A) B + beta D over a semiring and under a mask.
 
         Args:
@@ -282,6 +293,8 @@ class Server:
                 or names "sparseMatrices/ID".
             precision: "fp64" (the default for float64 matrices), "fp32", "tf32", "bf16", "fp16".
             semiring: "plus-times", "or-and", "min-plus".
+            reuse_plan: take the plan of an earlier product of resident matrices with these very patterns
+                (put_matrix_values), and leave this one's for later ones; not with a mask or an addend.
 
         Returns:
             scipy.sparse.csr_matrix.
@@ -289,14 +302,33 @@ class Server:
         Raises:
             Busy or OutOfCapacity: the product does not fit; `numbers` has the estimate.
         """
-        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta}
+        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta, 'reuse_plan': reuse_plan}
         product, _ = run(self._core.multiply_matrices(a, b, arguments, None, progress, timeout, cancel))
         return product
 
-    def multiply_resident(self, a: Any, b: Any, *, id: str='', precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Matrix':
+    def multiply_resident(self, a: Any, b: Any, *, id: str='', precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, reuse_plan: Optional[bool]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Matrix':
         """As `multiply`, but the product stays on the server, under `id` where one is given."""
-        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta}
+        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta, 'reuse_plan': reuse_plan}
         product, _ = run(self._core.multiply_matrices(a, b, arguments, id or True, progress, timeout, cancel))
+        return Matrix(self._core, product)
+
+    def multiply_triple(self, a: Any, p: Any, *, r: Any=None, precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, reuse_plan: Optional[bool]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> Any:
+        """C = alpha R op(A) P + beta D in one call; without `r` Galerkin's alpha P^T op(A) P + beta D.
+
+        op(A) P is made first, and never leaves the server. Arguments as for `multiply`: the precision, the semiring and
+        reuse_plan count for both products, `transpose_a` for A, the others for C.
+
+        Returns:
+            scipy.sparse.csr_matrix.
+        """
+        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta, 'reuse_plan': reuse_plan}
+        product, _ = run(self._core.multiply_matrices(a, p, arguments, None, progress, timeout, cancel, r, is_triple=True))
+        return product
+
+    def multiply_triple_resident(self, a: Any, p: Any, *, r: Any=None, id: str='', precision: Optional[str]=None, semiring: Optional[str]=None, transpose_a: Optional[bool]=None, mask: Any=None, complement_mask: Optional[bool]=None, alpha: Optional[float]=None, addend: Any=None, beta: Optional[float]=None, reuse_plan: Optional[bool]=None, progress: ProgressArgument=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Matrix':
+        """As `multiply_triple`, but the product stays on the server, under `id` where one is given."""
+        arguments = {'precision': precision, 'semiring': semiring, 'transpose_a': transpose_a, 'mask': mask, 'complement_mask': complement_mask, 'alpha': alpha, 'addend': addend, 'beta': beta, 'reuse_plan': reuse_plan}
+        product, _ = run(self._core.multiply_matrices(a, p, arguments, id or True, progress, timeout, cancel, r, is_triple=True))
         return Matrix(self._core, product)
 
     def operations(self, *, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> List['Operation']:

@@ -746,6 +746,17 @@ class FakeServer:
                 )
                 stored = _Stored("sparseMatrices", proto, key, bool(header.id))
                 stored.data = data
+            elif kind == "sparse_matrix_values":
+                pattern = header.sparse_matrix_values.pattern
+                first = self._objects.get(pattern)
+                if first is None or first.kind != "sparseMatrices":
+                    raise _refuse("RESOURCE_NOT_FOUND", f"{pattern} does not exist", resource=pattern)
+                proto = v1.SparseMatrix(name=name, shape=first.proto.shape, digest=header.sha256)
+                proto.shape.value_type = header.sparse_matrix_values.value_type
+                pattern_bytes = 8 * (proto.shape.rows + 1) + 4 * proto.shape.entries
+                stored = _Stored("sparseMatrices", proto, key, bool(header.id))
+                stored.data = first.data[:pattern_bytes] + data
+                proto.resident_bytes = len(stored.data)
             else:
                 stored = self._transform_of(name, header.transform, key, bool(header.id), data)
             self._objects[name] = stored
@@ -927,23 +938,47 @@ class FakeServer:
             yield from self._send(data, 0, 3, rule, context)
         yield v1.RegisterResponse(result=result).SerializeToString()
 
-    def _multiply(self, request: Any, rule: Rule, context: Any) -> Iterator[bytes]:
-        from ._sparse import decode, encode
+    def _factor(self, name: str) -> Any:
+        from ._sparse import decode
 
+        stored = self._get(name, "sparseMatrices")
         try:
-            from scipy import sparse
+            return decode(stored.proto.shape, np.frombuffer(stored.data, np.uint8))
         except ImportError:
             raise _refuse("NOT_IMPLEMENTED", "products need scipy beside the fake server") from None
-        a, b = (self._get(name, "sparseMatrices") for name in (request.a, request.b))
-        left, right = (decode(each.proto.shape, np.frombuffer(each.data, np.uint8)) for each in (a, b))
+
+    def _multiply(self, request: Any, rule: Rule, context: Any) -> Iterator[bytes]:
+        left, right = self._factor(request.a), self._factor(request.b)
         left = left.T.tocsr() if request.options.transpose_a else left
         if left.shape[1] != right.shape[0]:
             raise _refuse("INVALID_FIELD", "b: has not as many rows as op(a) has columns", field="b")
-        product = sparse.csr_matrix(left @ right)
+        yield from self._answer_product(left @ right, request, v1.MultiplyReport(), rule, context)
+
+    def _multiply_triple(self, request: Any, rule: Rule, context: Any) -> Iterator[bytes]:
+        a, p = self._factor(request.a), self._factor(request.p)
+        a = a.T.tocsr() if request.options.transpose_a else a
+        r = self._factor(request.r) if request.r else p.T.tocsr()
+        if a.shape[1] != p.shape[0]:
+            raise _refuse("INVALID_FIELD", "p: has not as many rows as op(a) has columns", field="p")
+        if r.shape[1] != a.shape[0]:
+            raise _refuse("INVALID_FIELD", "a: op(a) has not as many rows as r has columns", field="a")
+        first = a @ p
+        report = v1.MultiplyReport()
+        shape = report.intermediate.shape
+        shape.rows, shape.columns, shape.entries = first.shape[0], first.shape[1], int(first.nnz)
+        yield from self._answer_product(r @ first, request, report, rule, context)
+
+    def _answer_product(
+        self, product: Any, request: Any, report: v1.MultiplyReport, rule: Rule, context: Any
+    ) -> Iterator[bytes]:
+        from ._sparse import encode
+
         if request.options.HasField("alpha"):
             product = product * request.options.alpha
         shape, view = encode(product)
-        report = v1.MultiplyReport(device="cpu", options=request.options, shape=shape)
+        report.device = "cpu"
+        report.options.CopyFrom(request.options)
+        report.shape.CopyFrom(shape)
         result = v1.MultiplyResult(report=report)
         if request.HasField("keep"):
             with self._lock:
@@ -1172,9 +1207,8 @@ def _parse(cls: Any, message: bytes) -> Any:
 
 
 def _collection(header: v1.UploadHeader) -> str:
-    return {"volume": "volumes", "sparse_matrix": "sparseMatrices"}.get(
-        header.WhichOneof("content") or "", "transforms"
-    )
+    collections = {"volume": "volumes", "sparse_matrix": "sparseMatrices", "sparse_matrix_values": "sparseMatrices"}
+    return collections.get(header.WhichOneof("content") or "", "transforms")
 
 
 def _key_of(header: v1.UploadHeader) -> bytes:
@@ -1271,7 +1305,13 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Every method of the services, and health."""
 
     _STREAMS = {"Upload": "_upload", "Navigate": "_navigate"}
-    _SERVER_STREAMS = {"Download": "_download", "WarpVolume": "_warp", "Register": "_register", "Multiply": "_multiply"}
+    _SERVER_STREAMS = {
+        "Download": "_download",
+        "WarpVolume": "_warp",
+        "Register": "_register",
+        "Multiply": "_multiply",
+        "MultiplyTriple": "_multiply_triple",
+    }
 
     def __init__(self, fake: FakeServer) -> None:
         self._fake = fake

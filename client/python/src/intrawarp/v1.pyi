@@ -316,7 +316,8 @@ class MultiplyOptions(Message):
     alpha: float
     addend: str
     beta: float
-    def __init__(self, *, precision: Optional[int] = ..., semiring: Optional[int] = ..., transpose_a: Optional[bool] = ..., mask: Optional[str] = ..., complement_mask: Optional[bool] = ..., alpha: Optional[float] = ..., addend: Optional[str] = ..., beta: Optional[float] = ...) -> None: ...
+    reuse_plan: bool
+    def __init__(self, *, precision: Optional[int] = ..., semiring: Optional[int] = ..., transpose_a: Optional[bool] = ..., mask: Optional[str] = ..., complement_mask: Optional[bool] = ..., alpha: Optional[float] = ..., addend: Optional[str] = ..., beta: Optional[float] = ..., reuse_plan: Optional[bool] = ...) -> None: ...
 
 class KeepProduct(Message):
     id: str
@@ -331,6 +332,16 @@ class MultiplyRequest(Message):
     request_id: str
     detach: bool
     def __init__(self, *, a: Optional[str] = ..., b: Optional[str] = ..., options: Optional[MultiplyOptions] = ..., keep: Optional[KeepProduct] = ..., request_id: Optional[str] = ..., detach: Optional[bool] = ...) -> None: ...
+
+class MultiplyTripleRequest(Message):
+    r: str
+    a: str
+    p: str
+    options: MultiplyOptions
+    keep: KeepProduct
+    request_id: str
+    detach: bool
+    def __init__(self, *, r: Optional[str] = ..., a: Optional[str] = ..., p: Optional[str] = ..., options: Optional[MultiplyOptions] = ..., keep: Optional[KeepProduct] = ..., request_id: Optional[str] = ..., detach: Optional[bool] = ...) -> None: ...
 
 class MultiplyEstimate(Message):
     multiplications: int
@@ -353,12 +364,19 @@ class MultiplyProgress(Message):
     step: int
     estimate: MultiplyEstimate
     entries: int
-    def __init__(self, *, step: Optional[int] = ..., estimate: Optional[MultiplyEstimate] = ..., entries: Optional[int] = ...) -> None: ...
+    product: int
+    def __init__(self, *, step: Optional[int] = ..., estimate: Optional[MultiplyEstimate] = ..., entries: Optional[int] = ..., product: Optional[int] = ...) -> None: ...
 
 class ProductHeader(Message):
     shape: SparseMatrixShape
     total_bytes: int
     def __init__(self, *, shape: Optional[SparseMatrixShape] = ..., total_bytes: Optional[int] = ...) -> None: ...
+
+class IntermediateProduct(Message):
+    shape: SparseMatrixShape
+    estimate: MultiplyEstimate
+    plan_reused: bool
+    def __init__(self, *, shape: Optional[SparseMatrixShape] = ..., estimate: Optional[MultiplyEstimate] = ..., plan_reused: Optional[bool] = ...) -> None: ...
 
 class MultiplyReport(Message):
     device: str
@@ -366,7 +384,9 @@ class MultiplyReport(Message):
     shape: SparseMatrixShape
     estimate: MultiplyEstimate
     latency: LatencyBreakdown
-    def __init__(self, *, device: Optional[str] = ..., options: Optional[MultiplyOptions] = ..., shape: Optional[SparseMatrixShape] = ..., estimate: Optional[MultiplyEstimate] = ..., latency: Optional[LatencyBreakdown] = ...) -> None: ...
+    plan_reused: bool
+    intermediate: IntermediateProduct
+    def __init__(self, *, device: Optional[str] = ..., options: Optional[MultiplyOptions] = ..., shape: Optional[SparseMatrixShape] = ..., estimate: Optional[MultiplyEstimate] = ..., latency: Optional[LatencyBreakdown] = ..., plan_reused: Optional[bool] = ..., intermediate: Optional[IntermediateProduct] = ...) -> None: ...
 
 class MultiplyResult(Message):
     sparse_matrix: SparseMatrix
@@ -1183,6 +1203,11 @@ class SparseMatrixUpload(Message):
     shape: SparseMatrixShape
     def __init__(self, *, shape: Optional[SparseMatrixShape] = ...) -> None: ...
 
+class SparseMatrixValuesUpload(Message):
+    pattern: str
+    value_type: int
+    def __init__(self, *, pattern: Optional[str] = ..., value_type: Optional[int] = ...) -> None: ...
+
 class TransformUpload(Message):
     affine: AffineMap
     field: FieldHeader
@@ -1197,7 +1222,8 @@ class UploadHeader(Message):
     volume: VolumeUpload
     sparse_matrix: SparseMatrixUpload
     transform: TransformUpload
-    def __init__(self, *, id: Optional[str] = ..., upload_id: Optional[str] = ..., total_bytes: Optional[int] = ..., sha256: Optional[bytes] = ..., ttl: Optional[GoogleProtobufDuration] = ..., volume: Optional[VolumeUpload] = ..., sparse_matrix: Optional[SparseMatrixUpload] = ..., transform: Optional[TransformUpload] = ...) -> None: ...
+    sparse_matrix_values: SparseMatrixValuesUpload
+    def __init__(self, *, id: Optional[str] = ..., upload_id: Optional[str] = ..., total_bytes: Optional[int] = ..., sha256: Optional[bytes] = ..., ttl: Optional[GoogleProtobufDuration] = ..., volume: Optional[VolumeUpload] = ..., sparse_matrix: Optional[SparseMatrixUpload] = ..., transform: Optional[TransformUpload] = ..., sparse_matrix_values: Optional[SparseMatrixValuesUpload] = ...) -> None: ...
 
 class UploadRequest(Message):
     header: UploadHeader
