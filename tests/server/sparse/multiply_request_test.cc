@@ -133,6 +133,7 @@ TEST_F(MultiplyRequestTest, MaskAddendAndScalarsReachTheEngine) {
     v1::MultiplyOptions all = options();
     all.set_precision(v1::PRECISION_FP32);
     all.set_semiring(v1::SEMIRING_PLUS_TIMES);
+    all.set_reuse_plan(false);
     return all.SerializeAsString();
   }());
   options().clear_beta();
