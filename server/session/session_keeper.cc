@@ -71,9 +71,12 @@ absl::Status SessionKeeper::Begin(StateFn state) {
       if (committed.ok()) phase_ = Phase::kOpen;
     }
   }
-  if (!has_ended) return committed;
-  RemoveRow();
-  return absl::CancelledError("the session was closed");
+  if (has_ended) {
+    RemoveRow();
+    return absl::CancelledError("the session was closed");
+  }
+  idle_.notify_all();
+  return committed;
 }
 
 void SessionKeeper::Continue(const state::SessionRow& row, StateFn state) {
