@@ -45,7 +45,15 @@ PageAnswer AnswerOf(const absl::Status& status) {
 PageApi::PageApi(ServerContext& context, IdentifyFn identify, AuditTrail& audit, ViewerHub& hub)
     : context_(context), identify_(std::move(identify)), audit_(audit), hub_(hub), drawer_([this] { DrawLoop(); }) {}
 
-PageApi::~PageApi() { StopDrawing(); }
+PageApi::~PageApi() {
+  StopDrawing();
+  std::map<int64_t, Unrecorded::Waiting> streams;  // which may be the last viewers of their sessions
+  {
+    std::lock_guard<std::mutex> lock(unrecorded_->mutex);
+    streams.swap(unrecorded_->streams);
+  }
+  for (const auto& [number, waiting] : streams) waiting.stream->End();
+}
 
 absl::StatusOr<Identity> PageApi::Admit(const PageRequest& request, const std::string& peer) const {
   absl::StatusOr<Identity> caller = identify_(request.header("authorization"));
@@ -101,10 +109,26 @@ void PageApi::Record(const PageTarget& target, const Identity& caller, const std
   record.peer = peer;
   record.outcome = "OK";
   record.names = {{"session", audit_.NameDigest(SessionName(target.session))}};
-  audit_.Append(std::move(record), [stream, changed = std::move(changed)](const absl::Status& status) {
-    status.ok() ? stream->SetRecorded() : stream->End();
-    changed();
+  int64_t number = 0;
+  {
+    std::lock_guard<std::mutex> lock(unrecorded_->mutex);
+    number = unrecorded_->next++;
+    unrecorded_->streams[number] = {stream, std::move(changed)};
+  }
+  audit_.Append(std::move(record), [unrecorded = unrecorded_, number](const absl::Status& status) {
+    unrecorded->End(number, status.ok());
   });
+}
+
+// With the mutex held to the end, so that the page waits for a call under way.
+void PageApi::Unrecorded::End(int64_t number, bool is_written) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto it = streams.find(number);
+  if (it == streams.end()) return;
+  const Waiting waiting = std::move(it->second);
+  streams.erase(it);
+  is_written ? waiting.stream->SetRecorded() : waiting.stream->End();
+  waiting.changed();
 }
 
 PageAnswer PageApi::SetTip(const std::string& session, const PageRequest& request, const Identity& caller) {

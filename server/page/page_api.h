@@ -8,8 +8,10 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,7 +52,7 @@ class PageApi {
  public:
   // All outlive it.
   PageApi(ServerContext& context, IdentifyFn identify, AuditTrail& audit, ViewerHub& hub);
-  // Does what StopDrawing does.
+  // Does what StopDrawing does. Streams whose records are not written yet end, and nobody is told of them.
   ~PageApi();
 
   // Who asks, when it may see sessions. UNAUTHENTICATED, PERMISSION_DENIED, which are recorded.
@@ -76,6 +78,20 @@ class PageApi {
     std::shared_ptr<PagePlane> plane;
     std::function<void()> done;
   };
+  // The streams whose records are on their way to the disk, which may take longer than the page lives. They are held
+  // here, and the log has their numbers.
+  struct Unrecorded {
+    struct Waiting {
+      std::shared_ptr<PageStream> stream;
+      std::function<void()> changed;
+    };
+    std::mutex mutex;
+    int64_t next = 0;
+    std::map<int64_t, Waiting> streams;
+
+    // The record with this number is written, or will not be.
+    void End(int64_t number, bool is_written);
+  };
   // The session that the caller means by the id, and by its owner where the query names one, which tells the sessions
   // of several owners apart.
   absl::StatusOr<ViewerHub::Session> FindSession(const std::string& id, const PageRequest& request,
@@ -92,6 +108,7 @@ class PageApi {
   std::condition_variable ordered_;
   std::deque<Order> orders_;
   bool stopping_ = false;
+  const std::shared_ptr<Unrecorded> unrecorded_ = std::make_shared<Unrecorded>();
   std::thread drawer_;
 };
 
