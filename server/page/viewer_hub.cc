@@ -62,8 +62,8 @@ std::shared_ptr<SessionView> ViewerHub::Join(const Session& session) {
     ++entry.viewers;
     has_work_ = true;
     view = entry.view;
+    session->set_tap(view);
   }
-  session->set_tap(view);
   wake_.notify_one();
   SessionView* const pointer = view.get();
   return {pointer, [this, key = session.get(), view = std::move(view)](SessionView*) mutable {
@@ -125,11 +125,14 @@ void ViewerHub::Loop() {
       if (entry.view != nullptr) views.push_back(entry.view);
     }
     const std::vector<Entry> forgotten = TakeForgotten();
-    lock.unlock();
+    // With the mutex held: a viewer who comes meanwhile sets a tap of his own after it.
+    std::vector<Session> left;
     for (const Entry& entry : forgotten) {
-      const Session session = entry.session.lock();
-      if (session != nullptr && session->tap() == entry.view) session->set_tap(nullptr);
+      left.push_back(entry.session.lock());
+      if (left.back() != nullptr && left.back()->tap() == entry.view) left.back()->set_tap(nullptr);
     }
+    lock.unlock();
+    left.clear();
     for (const auto& view : views) view->Work();
     views.clear();
     lock.lock();
