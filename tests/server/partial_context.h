@@ -36,6 +36,7 @@ struct PartialContext {
   ResidentStore<StoredTransform>* transforms = NoPart<ResidentStore<StoredTransform>>();
   SessionStore* sessions = NoPart<SessionStore>();
   const AdmissionMetrics* admission = NoPart<const AdmissionMetrics>();
+  const RegistrationMetrics* registration = NoPart<const RegistrationMetrics>();
   const ServerLimits* limits = NoPart<const ServerLimits>();
   const Seams* seams = NoPart<const Seams>();
   DurableObjects* durable = NoPart<DurableObjects>();
@@ -56,7 +57,7 @@ struct PartialContext {
             .metrics = {.registry = *NoPart<Registry>(),
                         .admission = *admission,
                         .device = *NoPart<const DeviceMetrics>(),
-                        .registration = *NoPart<const RegistrationMetrics>(),
+                        .registration = *registration,
                         .rpc = *NoPart<const RpcMetrics>(),
                         .sparse = *NoPart<const SparseMetrics>(),
                         .store = *NoPart<const StoreMetrics>()},
