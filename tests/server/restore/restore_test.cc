@@ -251,7 +251,8 @@ TEST_F(RestoreTest, AnObjectThatCannotBeLoadedIsDamagedAndKeepsItsId) {
 }
 
 TEST_F(RestoreTest, AHeaderAndAPayloadOfAnotherSizeDoNotMatch) {
-  DurableContent content = Content(VolumeHeader(), Floats(Grid().voxels()));
+  // Behind a whole matrix the payload has more.
+  DurableContent content = Content(MatrixHeader(), MatrixBytes() + "more");
   content.header = Content(MatrixHeader(), MatrixBytes()).header;
   Put(ObjectKind::kSparseMatrix, "matrix", content);
   ASSERT_TRUE(Restore().ok());
