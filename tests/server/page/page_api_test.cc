@@ -302,7 +302,7 @@ TEST_F(PageApiTest, AStreamIsRecordedBeforeItsFirstByte) {
   ASSERT_TRUE(state.ok());
   EXPECT_EQ(Json::parse(FirstOf(**state))["caller"], "ann");
   const std::string digest = trail_.NameDigest("sessions/or3");
-  EXPECT_THAT(Records(), ElementsAre("page.frames OK ann")) << "the state is no record's";
+  EXPECT_THAT(Records(), ElementsAre("page.frames OK ann")) << "the state is not recorded";
   EXPECT_THAT(names_, ElementsAre(digest));
 }
 

@@ -74,7 +74,7 @@ class PageParts {
   void Advance(std::chrono::nanoseconds time) { now_ += time.count(); }
   std::chrono::steady_clock::time_point now() const { return seams_.steady_now(); }
 
-  // Of the resident volumes and of the frames.
+  // The grid of the resident volumes and of the frames.
   static Geometry Grid() {
     Geometry grid;
     grid.size = {12, 10, 8};
