@@ -84,9 +84,10 @@ inline Messages MatrixMessages(const std::string& id) {
   return UploadOf(MakeMatrix(RandomCsr<float>(30, 30, 4, 1), "upload-" + id, id));
 }
 
-// New values for "sparseMatrices/m".
+// "sparseMatrices/m", and new values for it.
+inline HostCsr<float> MatrixM() { return RandomCsr<float>(30, 30, 4, 2); }
 inline Messages MatrixValuesMessages(const std::string& id) {
-  const std::vector<float> values(static_cast<size_t>(RandomCsr<float>(30, 30, 4, 1).entries()), 0.5f);
+  const std::vector<float> values(static_cast<size_t>(MatrixM().entries()), 0.5f);
   return UploadOf(MakeValues("sparseMatrices/m", values, "upload-" + id, id));
 }
 
@@ -110,7 +111,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     auto bulk = test_.Stub<v1::BulkService>();
     EXPECT_TRUE(Upload(*bulk, VolumeOn(SmallGrid(), "v")).ok());
     EXPECT_TRUE(Run(test_.channel, kUpload, TransformMessages("t")).ok());
-    EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(MatrixM(), "upload-m", "m")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
     OpenSession("s");
     context().operations.Begin(OperationKind::kImport, {"o", "print"}).value().work->Done({});
