@@ -294,8 +294,10 @@ void ForEachNeighbour(Int3 n, int64_t at, const Visit& visit) {
   }
 }
 
-// Drops the pieces of 1s, connected by faces, that have fewer than `least` nodes.
-void DropSmallPieces(Int3 n, int64_t least, Bytes& nodes) {
+// Calls `visit` with the nodes of each piece of 1s that faces connect; `visit` may change the values of nodes to 0
+// or 2.
+template <typename Visit>
+void ForEachPiece(Int3 n, Bytes& nodes, const Visit& visit) {
   constexpr uint8_t kSeen = 2;
   std::vector<int64_t> piece;
   for (int64_t seed = 0; seed < static_cast<int64_t>(nodes.size()); ++seed) {
@@ -309,29 +311,62 @@ void DropSmallPieces(Int3 n, int64_t least, Bytes& nodes) {
         piece.push_back(neighbour);
       });
     }
-    if (static_cast<int64_t>(piece.size()) >= least) continue;
-    for (int64_t at : piece) nodes[at] = 0;
+    visit(piece);
   }
   for (uint8_t& node : nodes) node = node != 0;
 }
 
-// Adds the nodes of `within` that at most `steps` faces lead to.
-void Grow(Int3 n, const Bytes& within, int steps, Bytes& nodes) {
+void DropSmallPieces(Int3 n, int64_t least, Bytes& nodes) {
+  ForEachPiece(n, nodes, [&](const std::vector<int64_t>& piece) {
+    if (static_cast<int64_t>(piece.size()) >= least) return;
+    for (int64_t at : piece) nodes[at] = 0;
+  });
+}
+
+// The levels that most nodes of a piece have, widened by kLeastLevels on either side.
+struct LevelRange {
+  int low = 0, high = 0;
+
+  int width() const { return high - low; }
+  bool Contains(int level) const { return level >= low && level <= high; }
+};
+
+LevelRange RangeOf(const std::vector<int64_t>& piece, const Levels& levels) {
+  std::array<int64_t, kLevels> counts = {};
+  for (int64_t at : piece) ++counts[levels[at]];
+  const auto tail = static_cast<int64_t>(piece.size() / 20);
+  LevelRange range{0, kLevels - 1};
+  for (int64_t below = counts[0]; below <= tail && range.low < kLevels - 1; below += counts[++range.low]) {
+  }
+  for (int64_t above = counts[kLevels - 1]; above <= tail && range.high > 0; above += counts[--range.high]) {
+  }
+  return {range.low - kLeastLevels, range.high + kLeastLevels};
+}
+
+// Adds to each piece of 1s the nodes of `within` that at most `steps` faces lead to and that look like it: in the image
+// in which it is the more uniform, they have its levels.
+void Grow(Int3 n, const Levels& fixed, const Levels& moving, const Bytes& within, int steps, Bytes& nodes) {
+  Bytes grown = nodes;
   std::vector<int64_t> front, next;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i] != 0) front.push_back(static_cast<int64_t>(i));
-  }
-  for (int step = 0; step < steps && !front.empty(); ++step) {
-    next.clear();
-    for (int64_t at : front) {
-      ForEachNeighbour(n, at, [&](int64_t neighbour) {
-        if (nodes[neighbour] != 0 || within[neighbour] == 0) return;
-        nodes[neighbour] = 1;
-        next.push_back(neighbour);
-      });
+  ForEachPiece(n, nodes, [&](const std::vector<int64_t>& piece) {
+    const LevelRange in_fixed = RangeOf(piece, fixed), in_moving = RangeOf(piece, moving);
+    const bool is_fixed = in_fixed.width() <= in_moving.width();
+    const LevelRange& range = is_fixed ? in_fixed : in_moving;
+    const Levels& levels = is_fixed ? fixed : moving;
+    front = piece;
+    for (int step = 0; step < steps && !front.empty(); ++step) {
+      next.clear();
+      for (int64_t at : front) {
+        ForEachNeighbour(n, at, [&](int64_t neighbour) {
+          if (grown[neighbour] != 0 || within[neighbour] == 0 || !range.Contains(levels[neighbour])) return;
+          grown[neighbour] = 1;
+          next.push_back(neighbour);
+        });
+      }
+      front.swap(next);
     }
-    front.swap(next);
-  }
+  });
+  nodes = std::move(grown);
 }
 
 double NodeVolume(const Geometry& grid) {
@@ -341,10 +376,10 @@ double NodeVolume(const Geometry& grid) {
 Bytes Opened(const Bytes& nodes, Int3 n, Int3 radius) { return Highest(Lowest(nodes, n, radius), n, radius); }
 Bytes Closed(const Bytes& nodes, Int3 n, Int3 radius) { return Lowest(Highest(nodes, n, radius), n, radius); }
 
-Bytes Shape(const Geometry& grid, const Suspects& suspects) {
+Bytes Shape(const Geometry& grid, const Levels& fixed, const Levels& moving, const Suspects& suspects) {
   const Int3 n = grid.size, half_width = Nodes(kLeastWidthMm / 2, grid);
   Bytes nodes = Opened(suspects.within_reach, n, half_width);
-  Grow(n, suspects.here, static_cast<int>(std::ceil(kGrowthMm / grid.spacing.x)), nodes);
+  Grow(n, fixed, moving, suspects.here, Nodes(kReachMm, grid, 0), nodes);
   nodes = Closed(Opened(nodes, n, half_width), n, Nodes(kGapMm / 2, grid));
   const double least = grid.is_2d() ? std::pow(kLeastVolumeMm3, 2.0 / 3) : kLeastVolumeMm3;
   DropSmallPieces(n, static_cast<int64_t>(std::ceil(least / NodeVolume(grid))), nodes);
@@ -388,7 +423,7 @@ MissingTissue FindMissingTissue(const Geometry& grid, const NodeSamples& samples
   Suspects suspects{Bytes(f.size()), Bytes(f.size())};
   Suspect(grid, m, f, samples.valid, suspects);
   Suspect(grid, f, m, samples.valid, suspects);
-  return Measured(grid, Shape(grid, suspects), covered);
+  return Measured(grid, Shape(grid, f, m, suspects), covered);
 }
 
 absl::StatusOr<MissingTissue> FindMissingTissue(const ExecContext& ctx, const PreparedImage& fixed,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tissue that only one of two registered images shows: what was resected or ablated, a retractor, blood, gas.
 //
-// Both images are sampled at nodes on the fixed grid, the moving one through the transform, and medians of three
-// nodes along each axis take out most of the noise. Wherever tissue is in both images, the intensities of one follow from the
+// Both images are sampled at nodes on the fixed grid, the moving one through the transform, and medians of three nodes
+// along each axis take out most of the noise. Wherever tissue is in both images, the intensities of one follow from the
 // other's: for each intensity of one image, at the nodes around which that image is flattest, the median of the other's
 // intensities, and how far most lie from it. A node is suspect when the fixed intensity is none that the warped image
 // foretells there, or the warped intensity none that the fixed image foretells. What is left of the motion makes nodes
 // suspect along every border, so that a hole begins only where no intensity within kReachMm foretells the node's, in a
-// cube of kLeastWidthMm (an opening). From there it grows over suspect nodes, by kGrowthMm at most. Gaps belong to it
-// (kGapMm, a closing), and pieces below kLeastVolumeMm3 are dropped. A median does not follow the minority that is
-// missing.
+// cube of kLeastWidthMm (an opening). From there it grows over suspect nodes that look like it, by kReachMm at most.
+// Gaps belong to it (kGapMm, a closing), and pieces below kLeastVolumeMm3 are dropped. A median does not follow the
+// minority that is missing.
 //
 // A difference below a 128th of the image's range of intensities is not seen, nor is a hole that looks like what lies
 // beside its place in the other image: an ablation zone as dark as the tumour in it. Noise foretells everything, so
@@ -34,7 +34,6 @@ namespace intrawarp {
 
 inline constexpr double kReachMm = 6;
 inline constexpr double kLeastWidthMm = 8;
-inline constexpr double kGrowthMm = 8;
 inline constexpr double kGapMm = 6;
 inline constexpr double kLeastVolumeMm3 = 500;
 
