@@ -237,7 +237,7 @@ void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& lim
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
 }
 
-// What a start did with the durable objects, where it is not the rule.
+// Logs what a start found unusual among the durable objects.
 void LogFindings(const state::StartFindings& found) {
   constexpr int64_t kSecond = 1'000'000'000;
   if (found.clock_step != 0) {

@@ -153,8 +153,8 @@ absl::StatusOr<v1::UploadResponse> CommandContext::UploadMatrixValues(const clie
   INTRAWARP_RETURN_IF_ERROR(client().DownloadSparseMatrix(pattern, &resident, call()).status());
   if (!HaveSamePattern(matrix, resident)) {
     const std::string shown = ShownMatrixNames(pattern);
-    return Annotate(absl::InvalidArgumentError(absl::StrCat("its entries are not at the places of those of ", shown)),
-                    path);
+    return Annotate(
+        absl::InvalidArgumentError(absl::StrCat("its entries are not at the places of the entries of ", shown)), path);
   }
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::SparseMatrixValuesUpload upload;

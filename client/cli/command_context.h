@@ -77,8 +77,8 @@ class CommandContext {
                                             bool pinned = false);
   absl::StatusOr<v1::UploadResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                   const std::string& id);
-  // The values of `matrix` alone, for the pattern of the resident matrix `pattern` (sparseMatrices/ID).
-  // INVALID_ARGUMENT when that one has entries at other places.
+  // Uploads only the values of `matrix`, for the pattern of the resident matrix `pattern` (sparseMatrices/ID).
+  // INVALID_ARGUMENT when the resident matrix has entries at other places.
   absl::StatusOr<v1::UploadResponse> UploadMatrixValues(const client::SparseMatrix& matrix, const std::string& pattern,
                                                         const std::string& path, const std::string& id);
 

@@ -28,7 +28,7 @@ struct SparseMatrixUpload {
 
 // New values for the pattern of a resident matrix. They are not copied; they stay valid during the call.
 struct SparseMatrixValuesUpload {
-  // As in SparseMatrixUpload.
+  // The same as SparseMatrixUpload::id.
   std::string id;
   // "sparseMatrices/ID".
   std::string pattern;
