@@ -47,10 +47,8 @@ constexpr std::array<absl::string_view, 16> kAudited = {
 
 // In order.
 constexpr std::array<absl::string_view, 5> kExports = {
-    "intrawarp.v1.BulkService/Download",
-    "intrawarp.v1.RegistrationService/Register",
-    "intrawarp.v1.SparseMatrixService/Multiply",
-    "intrawarp.v1.SparseMatrixService/MultiplyTriple",
+    "intrawarp.v1.BulkService/Download",         "intrawarp.v1.RegistrationService/Register",
+    "intrawarp.v1.SparseMatrixService/Multiply", "intrawarp.v1.SparseMatrixService/MultiplyTriple",
     "intrawarp.v1.TransformService/WarpVolume",
 };
 
