@@ -85,6 +85,38 @@ void AddFrames(const FrameLog& log, Row* row) {
   row->Add("errors", Tally(log.Errors()));
 }
 
+void AddPhases(const FrameLog& log, double part, Row* row) {
+  std::vector<FrameRecord> frames;
+  for (const FrameRecord& frame : log.frames) {
+    if (frame.ok()) frames.push_back(frame);
+  }
+  std::sort(frames.begin(), frames.end(),
+            [](const FrameRecord& a, const FrameRecord& b) { return a.milliseconds() > b.milliseconds(); });
+  frames.resize(static_cast<size_t>(std::ceil(part * static_cast<double>(frames.size()))));
+  const auto mean = [&](const auto& value) {
+    double sum = 0;
+    for (const FrameRecord& frame : frames) sum += value(frame);
+    return frames.empty() ? std::nan("") : sum / static_cast<double>(frames.size());
+  };
+  using Latency = v1::LatencyBreakdown;
+  const auto phase = [&](const std::string& name, double (Latency::*value)() const) {
+    row->Add(name, mean([&](const FrameRecord& f) { return (f.latency.*value)(); }), 2);
+  };
+  row->Add("n", static_cast<double>(frames.size()), 0);
+  row->Add("client", mean([](const FrameRecord& f) { return f.milliseconds(); }), 2);
+  row->Add("outside", mean([](const FrameRecord& f) { return f.milliseconds() - f.latency.total_ms(); }), 2);
+  phase("receive", &Latency::receive_ms);
+  phase("admit", &Latency::admit_ms);
+  phase("queue", &Latency::queue_ms);
+  phase("upload", &Latency::upload_ms);
+  phase("prepare", &Latency::prepare_ms);
+  phase("optimise", &Latency::optimise_ms);
+  phase("assess", &Latency::assess_ms);
+  phase("encode", &Latency::encode_ms);
+  phase("download", &Latency::download_ms);
+  phase("send", &Latency::send_ms);
+}
+
 absl::StatusOr<std::unique_ptr<FrameSession>> FrameSession::Open(Site& site, const FrameLoad& load) {
   INTRAWARP_ASSIGN_OR_RETURN(const BreathSequence* images, site.Images(load.size));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, ConfigOf(load));

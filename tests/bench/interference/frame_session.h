@@ -69,6 +69,9 @@ struct FrameLog {
 
 // "n", "fps", percentiles, "late", "failed", "errors".
 void AddFrames(const FrameLog& log, Row* row);
+// The means of the phases of the `part` of the good frames that took longest, ms. "outside" is the time that the server
+// did not see: from when a frame was due to its first byte, and from its last byte to the client.
+void AddPhases(const FrameLog& log, double part, Row* row);
 
 // Runs in threads of its own from construction until Finish.
 class FrameSession {

@@ -106,6 +106,12 @@ class FramesScenario {
     AddFrames(log, &row);
     row.Add("p50/alone", ratio(0.5), 2).Add("p99/alone", ratio(0.99), 2);
     site_.report().Print("frames", row);
+    for (const auto& [name, part] : {std::pair("all", 1.0), std::pair("slowest 2 %", 0.02)}) {
+      Row phases;
+      phases.Add("flood", flood).Add("method", load.method).Add("Hz", RateName(load.rate)).Add("frames", name);
+      AddPhases(log, part, &phases);
+      site_.report().Print("phases", phases);
+    }
   }
 
   Site& site_;
