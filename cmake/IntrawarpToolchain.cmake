@@ -40,14 +40,40 @@ function(intrawarp_harden target)
   endif()
 endfunction()
 
-# Compiles a target's sources sixteen at a time, since most of a unit's time goes to gRPC's, protobuf's and Abseil's
-# headers: for builds from nothing. SEPARATE lists sources whose file-local names another source of the target has, too.
+# For a target whose time is not its own loops but messages, files and calls: -O1 in a Release build, which takes a third
+# less time to compile.
+function(intrawarp_cold target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+endfunction()
+
+# Compiles a target's sources some sixteen at a time, since most of a unit's time goes to gRPC's, protobuf's and Abseil's
+# headers: for builds from nothing. Two sources that have a file-local name in common cannot share a unit. SEPARATE lists
+# sources that share none with any; APART deals sources out to UNITS units in the order given, the first to the first
+# unit, and after the last unit the first again.
 function(intrawarp_unity target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SEPARATE")
-  if(INTRAWARP_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-    set_source_files_properties(${arg_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "UNITS" "APART;SEPARATE")
+  if(NOT INTRAWARP_UNITY)
+    return()
   endif()
+  get_target_property(others ${target} SOURCES)
+  list(REMOVE_ITEM others ${arg_APART} ${arg_SEPARATE})
+  list(LENGTH others count)
+  if(NOT arg_UNITS)
+    math(EXPR arg_UNITS "(${count} + 15) / 16")
+  endif()
+  set(index 0)
+  foreach(source IN LISTS arg_APART)
+    math(EXPR unit "${index} % ${arg_UNITS}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${unit})
+    math(EXPR index "${index} + 1")
+  endforeach()
+  set(index 0)
+  foreach(source IN LISTS others)
+    math(EXPR unit "${index} * ${arg_UNITS} / ${count}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${unit})
+    math(EXPR index "${index} + 1")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
 set(INTRAWARP_WITH_CUDA OFF)
