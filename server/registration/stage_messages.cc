@@ -140,6 +140,7 @@ absl::StatusOr<StageOptions> LogDemonsFromProto(const v1::LogDemonsStage& from) 
   to.symmetric = from.symmetric();
   if (from.has_match_intensities()) to.match_intensities = from.match_intensities();
   INTRAWARP_ASSIGN_OR_RETURN(to.velocity_grid, VelocityGridFromProto(from.velocity_grid()));
+  if (from.has_finest_iterations()) to.finest_iterations = from.finest_iterations();
   return to;
 }
 
@@ -176,6 +177,7 @@ struct ToMessage {
     to.set_velocity_update(UpdateToProto(from.update));
     to.set_symmetric(from.symmetric);
     if (from.match_intensities) to.set_match_intensities(*from.match_intensities);
+    if (from.finest_iterations) to.set_finest_iterations(*from.finest_iterations);
     if (from.velocity_grid) {
       to.set_velocity_grid(*from.velocity_grid == VelocityGrid::kHalf ? v1::VELOCITY_GRID_HALF
                                                                       : v1::VELOCITY_GRID_FULL);

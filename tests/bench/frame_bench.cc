@@ -3,8 +3,8 @@
 // session runs it (prepare, register, assess), without server and network.
 //
 //   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
-//               [--sessions=8] [--seconds=2] [--iterations=N] [--levels=N] [--tolerance=X] [--momentum=X]
-//               [--velocity_grid=full|half]
+//               [--sessions=8] [--seconds=2] [--iterations=N] [--finest_iterations=N] [--levels=N] [--tolerance=X]
+//               [--momentum=X] [--velocity_grid=full|half]
 //
 // First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
 // distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
@@ -62,6 +62,7 @@ CommandSyntax Syntax() {
            integer("sessions", "8", 0),
            number("seconds", "2"),
            integer("iterations", "the default", 1),
+           integer("finest_iterations", "the default", 1),
            integer("levels", "the default", 1),
            number("tolerance", "the default"),
            number("momentum", "the default"),
@@ -79,6 +80,9 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
   if (flags.Has("iterations")) options.demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
+  if (flags.Has("finest_iterations")) {
+    options.demons.finest_iterations = static_cast<int>(flags.Integer("finest_iterations", 1));
+  }
   if (flags.Has("velocity_grid")) {
     options.demons.velocity_grid = flags.String("velocity_grid") == "half" ? VelocityGrid::kHalf : VelocityGrid::kFull;
   }

@@ -164,9 +164,9 @@ absl::StatusOr<DemonsState> ReadState(const ExecContext& ctx, const DemonsState*
 }
 
 absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
-                                       const Fields& fields) {
+                                       int max_iterations, const Fields& fields) {
   DemonsState start;
-  start.max_iterations = *options.iterations;
+  start.max_iterations = max_iterations;
   // With a tolerance of 0 not even a rising value ends the level.
   start.tolerance = *options.tolerance > 0 ? *options.tolerance : -std::numeric_limits<double>::infinity();
   start.min_samples = level.min_samples;
@@ -265,7 +265,9 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
                                   Progress progress, const Fields& level_fields) {
   LevelRun run;
   Fields fields = level_fields;
-  INTRAWARP_ASSIGN_OR_RETURN(run.state, BeginLevel(ctx, level, options, fields));
+  const bool is_finest = progress.level + 1 == progress.levels;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      run.state, BeginLevel(ctx, level, options, is_finest ? *options.finest_iterations : *options.iterations, fields));
   if (*options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   if (options.symmetric) {
     INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.step.moving, nullptr, level.grid.size, level.step.moving_on_fixed));
@@ -333,7 +335,7 @@ absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const Registrat
   INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
-  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, *options.iterations, fields).status());
   if (options.match_intensities.value_or(false)) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
   DemonsForceTask task = level.step.force;
@@ -356,7 +358,7 @@ absl::StatusOr<double> MatchableAt(const ExecContext& ctx, const RegistrationIma
   INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
-  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, *options.iterations, fields).status());
   INTRAWARP_ASSIGN_OR_RETURN(const PairStatistics s, MeasureStatistics(ctx, level, fields));
   if (!(s.samples >= level.min_samples && s.fixed_deviation > 0 && s.moving_deviation > 0)) return 0.0;
   const double offset = s.fixed_mean - s.moving_mean, gain = s.fixed_deviation - s.moving_deviation;
@@ -370,6 +372,7 @@ absl::StatusOr<double> MatchableAt(const ExecContext& ctx, const RegistrationIma
 absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
   using O = LogDemonsOptions;
   INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("finest_iterations", options.finest_iterations, 1, kMaxIterations));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, O::kMaxSigma));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, O::kMaxSigma));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, O::kLeastMaxStep, O::kLargestMaxStep));
@@ -390,9 +393,10 @@ LogDemonsOptions Resolved(LogDemonsOptions options) {
 
 LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
   using O = LogDemonsOptions;
-  options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
-  options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
   options.velocity_grid = options.velocity_grid.value_or(warm ? O::kWarmVelocityGrid : VelocityGrid::kFull);
+  options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
+  options.finest_iterations = options.finest_iterations.value_or(*options.iterations);
+  options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
   return Resolved(options);
 }
 

@@ -149,6 +149,8 @@ struct LogDemonsOptions {
   std::optional<bool> match_intensities = std::nullopt;
   // Unset: kHalf for a stage that starts from a velocity, otherwise kFull.
   std::optional<VelocityGrid> velocity_grid = std::nullopt;
+  // At the finest level; unset: as `iterations`.
+  std::optional<int> finest_iterations = std::nullopt;
   // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
   bool half_fields = false;
 };

@@ -71,6 +71,7 @@ v1::Stage WholeLogDemons() {
   demons.set_symmetric(true);
   demons.set_match_intensities(false);
   demons.set_velocity_grid(v1::VELOCITY_GRID_HALF);
+  demons.set_finest_iterations(11);
   return stage;
 }
 
@@ -121,6 +122,7 @@ TEST(StageMessages, EachFieldOfLogDemonsGoesWhereItBelongs) {
   EXPECT_TRUE(options.symmetric);
   EXPECT_EQ(options.match_intensities, false);
   EXPECT_EQ(options.velocity_grid, VelocityGrid::kHalf);
+  EXPECT_EQ(options.finest_iterations, 11);
   v1::Stage full = WholeLogDemons();
   full.mutable_log_demons()->set_velocity_grid(v1::VELOCITY_GRID_FULL);
   EXPECT_EQ(Get<LogDemonsOptions>(full).velocity_grid, VelocityGrid::kFull);
@@ -143,7 +145,8 @@ TEST(StageMessages, WhatIsNotSetIsLeftToTheMethod) {
   stage.mutable_log_demons();
   const auto demons = Get<LogDemonsOptions>(stage);
   EXPECT_FALSE(demons.levels || demons.iterations || demons.fluid_sigma || demons.diffusion_sigma || demons.max_step ||
-               demons.weak_gradient || demons.match_intensities.has_value() || demons.velocity_grid);
+               demons.weak_gradient || demons.match_intensities.has_value() || demons.velocity_grid ||
+               demons.finest_iterations);
   EXPECT_EQ(demons.update, VelocityUpdate::kCompose);
   EXPECT_FALSE(demons.symmetric);
   stage.mutable_search();

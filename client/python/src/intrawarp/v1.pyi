@@ -611,7 +611,8 @@ class LogDemonsStage(Message):
     symmetric: bool
     match_intensities: bool
     velocity_grid: int
-    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., fluid_sigma: Optional[float] = ..., diffusion_sigma: Optional[float] = ..., max_step: Optional[float] = ..., weak_gradient: Optional[float] = ..., velocity_update: Optional[int] = ..., symmetric: Optional[bool] = ..., match_intensities: Optional[bool] = ..., velocity_grid: Optional[int] = ...) -> None: ...
+    finest_iterations: int
+    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., fluid_sigma: Optional[float] = ..., diffusion_sigma: Optional[float] = ..., max_step: Optional[float] = ..., weak_gradient: Optional[float] = ..., velocity_update: Optional[int] = ..., symmetric: Optional[bool] = ..., match_intensities: Optional[bool] = ..., velocity_grid: Optional[int] = ..., finest_iterations: Optional[int] = ...) -> None: ...
 
 class SearchStage(Message):
     node_mm: float

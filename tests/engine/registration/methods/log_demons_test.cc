@@ -414,6 +414,20 @@ TEST_P(LogDemonsTest, MomentumTakesFewerIterations) {
   EXPECT_EQ(Download(quick->velocity.as<float>(), n), Download(again->velocity.as<float>(), n));
 }
 
+TEST_P(LogDemonsTest, TheFinestLevelHasALimitOfItsOwn) {
+  const Pair pair = MakePair(6);
+  LogDemonsOptions options = Options();
+  options.iterations = 9;
+  options.tolerance = 0;
+  options.finest_iterations = 4;
+  const auto run = Run(pair, options);
+  ASSERT_OK(run);
+  const auto& levels = run->report.levels;
+  ASSERT_GE(levels.size(), 2u);
+  for (size_t i = 0; i + 1 < levels.size(); ++i) EXPECT_EQ(levels[i].iterations, 9) << i;
+  EXPECT_EQ(levels.back().iterations, 4);
+}
+
 TEST_P(LogDemonsTest, EffortDependsOnTheStart) {
   const Pair pair = MakePair(6);
   const auto cold = Run(pair, LogDemonsOptions());
@@ -428,6 +442,8 @@ TEST_P(LogDemonsTest, EffortDependsOnTheStart) {
   EXPECT_EQ(then.iterations, 30);
   EXPECT_EQ(then.momentum, 0.9);
   EXPECT_EQ(then.velocity_grid, LogDemonsOptions::kWarmVelocityGrid);
+  EXPECT_EQ(then.finest_iterations, 30);
+  EXPECT_EQ(at_first.finest_iterations, 100);
   LogDemonsOptions given;
   given.iterations = 7;
   given.momentum = 0.5;
@@ -435,6 +451,7 @@ TEST_P(LogDemonsTest, EffortDependsOnTheStart) {
   const auto asked = Run(pair, given, nullptr, cold->velocity.as<float>());
   ASSERT_OK(asked);
   EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).iterations, 7);
+  EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).finest_iterations, 7);
   EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).momentum, 0.5);
   EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).velocity_grid, VelocityGrid::kHalf);
 }
@@ -484,6 +501,8 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.max_step = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = 0; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.finest_iterations = 0; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.finest_iterations = kMaxIterations + 1; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.weak_gradient = -1; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.momentum = 1; }), kInvalid);
