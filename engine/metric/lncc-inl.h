@@ -2,9 +2,9 @@
 // The passes of LNCC over stored images on the CPU (lncc.h), for the vector target that includes this. The formulas
 // stand in lncc_kernels.h.
 //
-// A task marches through a column of tiles in z, a run of planes at a time. For each plane, products of a few rows lie
-// in a ring; four rows at a time are summed along y out of that ring, and then along x into a ring of planes, out of
-// which a run is summed along z.
+// A task marches through a column of boxes in z, a run of planes at a time. For each plane, the sums of a few rows of
+// boxes lie in a ring; four rows at a time are summed along y out of that ring, and then along x into a ring of planes,
+// out of which a run is summed along z.
 #if defined(INTRAWARP_ENGINE_METRIC_LNCC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef INTRAWARP_ENGINE_METRIC_LNCC_INL_H_
 #undef INTRAWARP_ENGINE_METRIC_LNCC_INL_H_
@@ -248,38 +248,85 @@ HWY_INLINE void SumRunOfImages(const LnccPlan& plan, const LnccColumn& column, c
   }
 }
 
+// The voxels of both images in the four rows of a row of boxes, `count` a row, a multiple of 2 kLanes.
+struct VoxelRows {
+  VoxelRows(FloatStack* scratch, int count) {
+    for (int r = 0; r < 4; ++r) {
+      fixed[r] = scratch->Take(count);
+      warped[r] = scratch->Take(count);
+    }
+  }
+  // From the voxel `begin` on; `warped` is NaN where there is none.
+  HWY_INLINE void Load(const LnccPlan& plan, int y, int z, int begin, int count) {
+    const Int3 n = plan.task.size;
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    for (int r = 0; r < 4; ++r) {
+      const int vy = 2 * y + r % 2, vz = 2 * z + r / 2;
+      const bool is_there = vy < n.y && vz < n.z;
+      const int64_t row = is_there ? plan.VoxelRow(vy, vz) : 0;
+      CopyRow(plan.task.fixed + row, is_there ? n.x : 0, begin, count, 0.0f, fixed[r]);
+      CopyRow(plan.task.warped + row, is_there ? n.x : 0, begin, count, kNone, warped[r]);
+    }
+  }
+
+  float *fixed[4], *warped[4];
+};
+
+// The six sums over four rows of voxels, kLanes columns from `x` on.
+HWY_INLINE void SumFourVoxelRows(const VoxelRows& rows, int x, VF fixed_shift, VF moving_shift, VF* sums) {
+  const DF d;
+  VF w = Zeros(), f = w, m = w, ff = w, mm = w, fm = w;
+  for (int r = 0; r < 4; ++r) {
+    const VF raw = hn::LoadU(d, rows.warped[r] + x);
+    const MF valid = hn::Eq(raw, raw);
+    const VF a = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, rows.fixed[r] + x), fixed_shift));
+    const VF b = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
+    w = hn::Add(w, hn::IfThenElseZero(valid, Splat(1.0f)));
+    f = hn::Add(f, a);
+    m = hn::Add(m, b);
+    ff = hn::MulAdd(a, a, ff);
+    mm = hn::MulAdd(b, b, mm);
+    fm = hn::MulAdd(a, b, fm);
+  }
+  sums[0] = w, sums[1] = f, sums[2] = m, sums[3] = ff, sums[4] = mm, sums[5] = fm;
+}
+
+// The sums of both voxels of each box, from 2 kLanes columns.
+HWY_INLINE VF AddPairs(VF low, VF high) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Add(low, high);
+#else
+  const DF d;
+  return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+#endif
+}
+
 // A plane of the six sums, of intensities relative to the shift of its tile.
 HWY_INLINE void SumImages(const LnccPlan& plan, const LnccColumn& column, int z, FloatStack scratch, float* out) {
   const DF d;
   const float* shift = plan.Shift(column, z);
   const VF fixed_shift = Splat(shift[0]), moving_shift = Splat(shift[1]);
-  const int floats = RoundUp(RoundUp(column.x1 - column.x0) + 2 * plan.taps.radius);
-  float *fixed = scratch.Take(floats), *warped = scratch.Take(floats);
+  const int begin = column.x0 - plan.taps.radius;
+  VoxelRows voxels(&scratch, 2 * RoundUp(RoundUp(column.x1 - column.x0) + 2 * plan.taps.radius));
   const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
-    const int64_t row = plan.Row(y, z);
-    const int begin = column.x0 - plan.taps.radius;
-    CopyRow(plan.task.fixed + row, plan.size().x, begin, padded, 0.0f, fixed);
-    CopyRow(plan.task.warped + row, plan.size().x, begin, padded, std::numeric_limits<float>::quiet_NaN(), warped);
+    voxels.Load(plan, y, z, 2 * begin, 2 * padded);
     for (int x = 0; x < padded; x += kLanes) {
-      const VF raw = hn::LoadU(d, warped + x);
-      const MF valid = hn::Eq(raw, raw);
-      const VF f = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, fixed + x), fixed_shift));
-      const VF m = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
-      hn::StoreU(hn::IfThenElseZero(valid, Splat(1.0f)), d, rows[0] + x);
-      hn::StoreU(f, d, rows[1] + x);
-      hn::StoreU(m, d, rows[2] + x);
-      hn::StoreU(hn::Mul(f, f), d, rows[3] + x);
-      hn::StoreU(hn::Mul(m, m), d, rows[4] + x);
-      hn::StoreU(hn::Mul(f, m), d, rows[5] + x);
+      VF low[kLnccChannels], high[kLnccChannels];
+      SumFourVoxelRows(voxels, 2 * x, fixed_shift, moving_shift, low);
+      SumFourVoxelRows(voxels, 2 * x + kLanes, fixed_shift, moving_shift, high);
+      for (int c = 0; c < kLnccChannels; ++c) hn::StoreU(AddPairs(low[c], high[c]), d, rows[c] + x);
     }
+    if (y < column.y0 || y >= column.y1 || z < column.z0 || z >= column.z1) return;
+    std::memcpy(plan.counts + plan.Row(y, z) + column.x0, rows[0] + plan.taps.radius,
+                (column.x1 - column.x0) * sizeof(float));
   };
   SumPlane<kLnccChannels, LnccPlan::kTileY>(plan, column, scratch, load, out);
 }
 
-// A, B and C of a row from its sums (channels `stride` apart), into results[0..2]; adds to *value and *samples. Voxels
-// where `warped` is NaN are none.
+// A, B and C of a row from its sums (channels `stride` apart) and the samples of its boxes, into results[0..2]; adds to
+// *value and *samples.
 HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const float* sums, int64_t stride,
-                                 const float* warped, int count, float* const* results, VF* value, VF* samples) {
+                                 const float* counts, int count, float* const* results, VF* value, VF* samples) {
   const DF d;
   const VF fixed_floor = Splat(static_cast<float>(plan.task.fixed_floor));
   const VF moving_floor = Splat(static_cast<float>(plan.task.moving_floor));
@@ -287,25 +334,26 @@ HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const
   const VF fixed_offset = Splat(shift[0] - plan.fixed_mean), moving_offset = Splat(shift[1] - plan.moving_mean);
   for (int x = 0; x < count; x += kLanes) {
     const float* s = sums + x;
-    const VF raw = hn::LoadU(d, warped + x);
-    const MF valid = hn::Eq(raw, raw);
+    const VF weight = hn::LoadU(d, counts + x);
+    const MF valid = hn::Gt(weight, Zeros());
     const VF inverse = hn::Div(one, hn::LoadU(d, s));
     const VF f = hn::Mul(inverse, hn::LoadU(d, s + stride)), m = hn::Mul(inverse, hn::LoadU(d, s + 2 * stride));
     const VF squares_f = hn::Mul(inverse, hn::LoadU(d, s + 3 * stride));
     const VF squares_m = hn::Mul(inverse, hn::LoadU(d, s + 4 * stride));
     const VF ff = hn::NegMulAdd(f, f, squares_f), mm = hn::NegMulAdd(m, m, squares_m);
     const VF fm = hn::NegMulAdd(f, m, hn::Mul(inverse, hn::LoadU(d, s + 5 * stride)));
-    const MF counts = hn::And(valid, hn::And(hn::Gt(ff, hn::Max(fixed_floor, hn::Mul(resolution, squares_f))),
-                                             hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
+    const MF is_structured = hn::And(valid, hn::And(hn::Gt(ff, hn::Max(fixed_floor, hn::Mul(resolution, squares_f))),
+                                                    hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
     const VF by_f = hn::Div(fm, ff), inverse_m = hn::Div(one, mm), by_m = hn::Mul(fm, inverse_m);
-    *value = hn::Add(*value, hn::IfThenElseZero(counts, hn::Mul(by_f, by_m)));
-    *samples = hn::Add(*samples, hn::IfThenElseZero(valid, one));
-    const VF a = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(hn::Add(by_f, by_f), inverse_m), inverse));
-    const VF b = hn::IfThenElseZero(counts, hn::Neg(hn::Mul(a, by_m)));
+    *value = hn::Add(*value, hn::IfThenElseZero(is_structured, hn::Mul(weight, hn::Mul(by_f, by_m))));
+    *samples = hn::Add(*samples, weight);
+    const VF twice = hn::Mul(hn::Add(weight, weight), by_f);
+    const VF a = hn::IfThenElseZero(is_structured, hn::Mul(hn::Mul(twice, inverse_m), inverse));
+    const VF b = hn::IfThenElseZero(is_structured, hn::Neg(hn::Mul(a, by_m)));
     const VF c = hn::NegMulAdd(a, hn::Add(f, fixed_offset), hn::Neg(hn::Mul(b, hn::Add(m, moving_offset))));
     hn::StoreU(a, d, results[0] + x);
     hn::StoreU(b, d, results[1] + x);
-    hn::StoreU(hn::IfThenElseZero(counts, c), d, results[2] + x);
+    hn::StoreU(hn::IfThenElseZero(is_structured, c), d, results[2] + x);
   }
 }
 
@@ -318,7 +366,7 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
   ImageRing ring(plan, column, &scratch);
   float* sums = scratch.Take(size_t{kLnccChannels} * kRun * count);
   float* changed = scratch.Take(size_t{1} * kLnccChannels * ring.depth() * count);
-  float *warped = scratch.Take(count), *results[3];
+  float *counts = scratch.Take(count), *results[3];
   for (float*& row : results) row = scratch.Take(count);
   for (int z0 = column.z0; z0 < column.z1; z0 += kRun) {
     ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR { SumImages(plan, column, z, scratch, out); });
@@ -329,8 +377,8 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
       VF value = Zeros(), samples = Zeros();
       for (int p = 0; p < planes; ++p) {
         const int64_t row = plan.Row(y, z0 + p) + column.x0;
-        CopyRow(plan.task.warped + row, width, 0, count, std::numeric_limits<float>::quiet_NaN(), warped);
-        MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, warped, count, results,
+        CopyRow(plan.counts + row, width, 0, count, 0.0f, counts);
+        MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, counts, count, results,
                          &value, &samples);
         for (int c = 0; c < 3 && plan.voxel_gradient != nullptr; ++c) {
           std::memcpy(plan.CoefficientRow(c, y, z0 + p) + column.x0, results[c], width * sizeof(float));
@@ -342,18 +390,35 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
   }
 }
 
+// Each of `count` floats twice.
+HWY_INLINE void Twice(const float* in, int count, float* out) {
+  for (int x = 0; x < count; ++x) out[2 * x] = out[2 * x + 1] = in[x];
+}
+
+// r and h of a row of `count` voxels, from the rows T of A, B and C at its voxels.
+HWY_INLINE void StoreVoxels(const LnccPlan& plan, int64_t row, int count, const float* const* t) {
+  const float *fixed = plan.task.fixed + row, *warped = plan.task.warped + row;
+  for (int x = 0; x < count; ++x) {
+    const float f = fixed[x] - plan.fixed_mean, m = warped[x] - plan.moving_mean;
+    const float r = plan.scale * (f * t[0][x] + (m * t[1][x] + t[2][x]));
+    plan.voxel_gradient[row + x] = m == m ? r : 0.0f;
+  }
+  if (plan.task.curvature == nullptr) return;
+  for (int x = 0; x < count; ++x) {
+    plan.task.curvature[row + x] = warped[x] == warped[x] ? plan.scale * t[1][x] : 0.0f;
+  }
+}
+
 // The voxel_gradient of a column.
 void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
-  const DF d;
   constexpr int kRun = LnccPlan::kRun;
   const LnccColumn column = plan.Column(index, LnccPlan::kCoefficientTileY);
   const int width = column.x1 - column.x0, count = RoundUp(width);
+  const int voxels = std::min(2 * width, plan.task.size.x - 2 * column.x0);
   FloatStack scratch(scratch_floats);
   PlaneRing<3, LnccPlan::kCoefficientTileY> ring(plan, column, &scratch);
-  float* sums = scratch.Take(size_t{3} * kRun * count);
-  float *fixed = scratch.Take(count), *warped = scratch.Take(count), *result = scratch.Take(count);
-  const VF scale = Splat(plan.scale), fixed_mean = Splat(plan.fixed_mean), moving_mean = Splat(plan.moving_mean);
-  const int64_t stride = int64_t{kRun} * count;
+  float *sums = scratch.Take(size_t{3} * kRun * count), *at_voxels[3];
+  for (float*& row : at_voxels) row = scratch.Take(2 * count);
   for (int z0 = column.z0; z0 < column.z1; z0 += kRun) {
     ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR {
       const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
@@ -368,28 +433,15 @@ void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_float
       for (int c = 0; c < 3; ++c) {
         const float* rows[kMaxDepth];
         ring.Rows(c, y - column.y0, z0, rows);
-        ring.SumRun(rows, planes, sums + c * stride);
+        ring.SumRun(rows, planes, sums + int64_t{c} * kRun * count);
       }
       for (int p = 0; p < planes; ++p) {
-        const int64_t row = plan.Row(y, z0 + p) + column.x0;
-        CopyRow(plan.task.fixed + row, width, 0, count, 0.0f, fixed);
-        CopyRow(plan.task.warped + row, width, 0, count, std::numeric_limits<float>::quiet_NaN(), warped);
-        const float* sum = sums + int64_t{p} * count;
-        for (int x = 0; x < count; x += kLanes) {
-          const VF raw = hn::LoadU(d, warped + x);
-          const VF f = hn::Sub(hn::LoadU(d, fixed + x), fixed_mean), m = hn::Sub(raw, moving_mean);
-          const VF all = hn::MulAdd(f, hn::LoadU(d, sum + x),
-                                    hn::MulAdd(m, hn::LoadU(d, sum + stride + x), hn::LoadU(d, sum + 2 * stride + x)));
-          hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
+        for (int c = 0; c < 3; ++c) Twice(sums + (int64_t{c} * kRun + p) * count, width, at_voxels[c]);
+        for (int r = 0; r < 4; ++r) {
+          const int vy = 2 * y + r % 2, vz = 2 * (z0 + p) + r / 2;
+          if (vy >= plan.task.size.y || vz >= plan.task.size.z) continue;
+          StoreVoxels(plan, plan.VoxelRow(vy, vz) + 2 * column.x0, voxels, at_voxels);
         }
-        std::memcpy(plan.voxel_gradient + row, result, width * sizeof(float));
-        if (plan.task.curvature == nullptr) continue;
-        for (int x = 0; x < count; x += kLanes) {
-          const VF raw = hn::LoadU(d, warped + x);
-          const VF h = hn::Mul(scale, hn::LoadU(d, sum + stride + x));
-          hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), h), d, result + x);
-        }
-        std::memcpy(plan.task.curvature + row, result, width * sizeof(float));
       }
     }
   }

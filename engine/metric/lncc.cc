@@ -12,6 +12,7 @@ namespace intrawarp {
 
 LnccWindow MakeLnccWindow(double sigma) {
   LnccWindow window;
+  sigma = LnccBoxSigma(sigma);
   window.radius = static_cast<int>(std::ceil(3 * sigma));
   double weights[kMaxLnccRadius + 1], sum = 0;
   for (int k = 0; k <= window.radius; ++k) {
@@ -25,9 +26,9 @@ LnccWindow MakeLnccWindow(double sigma) {
 absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
                           MetricValue* value) {
   INTRAWARP_RETURN_IF_ERROR(ValidateImageSize(task.size));
-  if (!(task.sigma > 0 && task.sigma <= kMaxLnccSigma)) {
+  if (!(task.sigma >= kLeastLnccSigma && task.sigma <= kMaxLnccSigma)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("sigma: ", task.sigma, " is not in (0, ", kMaxLnccSigma, "] voxels"));
+        absl::StrCat("sigma: ", task.sigma, " is not in [", kLeastLnccSigma, ", ", kMaxLnccSigma, "] voxels"));
   }
   INTRAWARP_RETURN_IF_ERROR(ValidateNonNegative("fixed_floor", task.fixed_floor));
   INTRAWARP_RETURN_IF_ERROR(ValidateNonNegative("moving_floor", task.moving_floor));

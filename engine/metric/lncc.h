@@ -2,17 +2,21 @@
 // Local normalised cross-correlation, a metric for images whose intensities are related linearly nearby, as an operator
 // on stored images.
 //
-//   D = 1 - 1/N sum_j cc_j,   cc = <f', m'>^2 / (<f', f'> <m', m'>)
+//   D = 1 - 1/N sum_J n_J cc_J,   cc = <f', m'>^2 / (<f', f'> <m', m'>)
 //
-// over the N samples, where f' and m' are the intensities less their local means, and local sums have a Gaussian window
-// over the samples alone, truncated at 3 sigma (Cachier et al. 2003 for the Gaussian window; the squared coefficient as
-// Avants et al. 2008). A window in which either variance is not above its floor counts as cc = 0.
+// over boxes J of 2 x 2 x 2 voxels (fewer at the far faces, and along axes of one voxel) with n_J samples each, N in
+// all, where f' and m' are the intensities less their local means, and local sums have a window around J over the
+// samples only. The window is a Gaussian over boxes (Cachier et al. 2003; the squared coefficient as Avants et al.
+// 2008) of so many boxes that a box and the Gaussian together have the variance sigma^2 of voxels, truncated at 3
+// standard deviations. So a voxel weighs by the box that it lies in, and a window is centred on each box, not on each
+// voxel: an eighth of the sums, of which neighbouring ones differ little, as the window is some five voxels wide. A
+// window in which either variance is not above its floor counts as cc = 0.
 //
-// Gauss-Newton steps need a curvature as well. 1 - cc_j is the smallest sum of window weights times (f - a m - b)^2
-// over all a and b, in units of <f', f'>: a least-squares problem whose residual has the slope -a_j = -<f', m'> / <m',
+// Gauss-Newton steps need a curvature as well. 1 - cc_J is the smallest sum of window weights times (f - a m - b)^2
+// over all a and b, in units of <f', f'>: a least-squares problem whose residual has the slope -a_J = -<f', m'> / <m',
 // m'> in m(i). With a and b held (Kaufman's approximation of a separable problem), the Gauss-Newton matrix of D in the
 // warped image is diagonal, with
-//   h(i) = 2/N sum_j G(i - j) / W_j cc_j / var_j(m),     W_j the sum of the window's weights,
+//   h(i) = 2/N sum_J n_J G(I - J) / W_J cc_J / var_J(m),     I the box of i, W_J the sum of the window's weights,
 // the mean of cc over the local variance of m: the factor of m(i) in dD/dm(i).
 //
 // P. Cachier, E. Bardinet, D. Dormont, X. Pennec and N. Ayache, "Iconic feature based nonrigid registration: the PASHA
@@ -31,8 +35,8 @@
 
 namespace intrawarp {
 
-// The window is ceil(3 sigma) voxels to either side; wider ones than kMaxLnccSigma gives are refused.
-inline constexpr double kMaxLnccSigma = 16.0 / 3;
+// The window is sigma voxels wide, more than half a box and at most so much.
+inline constexpr double kLeastLnccSigma = 0.6, kMaxLnccSigma = 16.0 / 3;
 
 // Objectives take local variances below this part of the whole image's variance for flat.
 inline constexpr double kLnccFlat = 1e-6;
@@ -43,7 +47,7 @@ struct LnccTask {
   const float* fixed = nullptr;
   const float* warped = nullptr;
   Int3 size;
-  // In voxels.
+  // In voxels, kLeastLnccSigma to kMaxLnccSigma.
   double sigma = 2.5;
   // Local variances not above these count as flat; and those that float32 does not resolve, some 1e-6 of the mean
   // squared difference of the window from its surroundings' mean.

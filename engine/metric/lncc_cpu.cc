@@ -29,11 +29,11 @@ struct Means {
 
 // Over the tile's rows and planes that kLnccRowStep and kLnccPlaneStep name.
 Means TileMeans(const LnccPlan& plan, Int3 tile) {
-  const Int3 n = plan.size(), t = plan.tiles.tile;
+  const Int3 n = plan.task.size, t{2 * plan.tiles.tile.x, 2 * plan.tiles.tile.y, 2 * plan.tiles.tile.z};
   Means sum;
   for (int z = tile.z * t.z; z < std::min(n.z, (tile.z + 1) * t.z); z += kLnccPlaneStep) {
     for (int y = tile.y * t.y; y < std::min(n.y, (tile.y + 1) * t.y); y += kLnccRowStep) {
-      const float *f = plan.task.fixed + plan.Row(y, z), *m = plan.task.warped + plan.Row(y, z);
+      const float *f = plan.task.fixed + plan.VoxelRow(y, z), *m = plan.task.warped + plan.VoxelRow(y, z);
       for (int x = tile.x * t.x; x < std::min(n.x, (tile.x + 1) * t.x); ++x) {
         if (std::isnan(m[x])) continue;
         sum.fixed += f[x];
@@ -79,8 +79,9 @@ void MakeShifts(LnccPlan& plan) {
 }  // namespace
 
 int64_t LnccWorkspaceBytes(Int3 size) {
-  return Arena::Rounded(2 * LnccPlan::Tiles(size).total() * sizeof(float)) +
-         Arena::Rounded(3 * Voxels(size) * sizeof(float));
+  const Int3 boxes = LnccBoxes(size);
+  return Arena::Rounded(2 * LnccPlan::Tiles(boxes).total() * sizeof(float)) +
+         Arena::Rounded(Voxels(boxes) * sizeof(float)) + Arena::Rounded(3 * Voxels(boxes) * sizeof(float));
 }
 
 absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
@@ -90,8 +91,9 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
   LnccPlan plan(task);
   plan.voxel_gradient = voxel_gradient;
   INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
+  INTRAWARP_ASSIGN_OR_RETURN(plan.counts, ctx.arena().Allocate<float>(Voxels(plan.size())));
   if (voxel_gradient != nullptr) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients, ctx.arena().Allocate<float>(3 * Voxels(task.size)));
+    INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients, ctx.arena().Allocate<float>(3 * Voxels(plan.size())));
   }
   MakeShifts(plan);
   const size_t floats = plan.ScratchFloats();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // EvaluateLncc on CUDA. The formulas stand in lncc_kernels.h.
 //
-// Bytes of global memory a voxel: x and y passes of the images read 8 and write 24; the z pass reads 24 (and 4) and
-// writes 12; the x and y passes of A, B, C read and write 12 each; the last z pass reads 12 + 8 and writes 4. They are
-// 116 in all, and 60 for the value alone.
+// Bytes of global memory a voxel, where a box is an eighth of 8: the sums of boxes read 8 and write 3; their x and y
+// pass reads and writes 3; the z pass reads 3.5 and writes 1.5; the x and y pass of A, B, C reads and writes 1.5; the
+// last pass reads 1.5 + 8 and writes 4. They are 39 in all, and 21 for the value only.
 #include <algorithm>
 #include <cstdint>
 
@@ -21,12 +21,14 @@ __host__ __device__ constexpr int Distance(int a, int b) { return a < b ? b - a 
 
 inline unsigned CeilDivide(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
 
-// Voxels of a tile along x and y, and along z, which is what a thread of a z pass makes.
+// Boxes of a tile along x and y, and along z, which is what a thread of a z pass makes.
 constexpr int kTile = 32;
-constexpr int kLnccRun = 16;
+constexpr int kLnccRun = 8;
 static_assert(kMaxLnccRadius <= kLnccRun, "a window reaches into neighbouring tiles at most");
-constexpr int kPlaneWarps = kLnccChannels;
-constexpr int kPlaneThreads = 32 * kPlaneWarps;
+// A, B, C.
+constexpr int kCoefficients = 3;
+// Six warps, one a channel of the images, two a channel of A, B, C.
+constexpr int kPlaneThreads = 32 * kLnccChannels;
 constexpr int kRunRows = 4;
 constexpr int kRunThreads = 32 * kRunRows;
 
@@ -40,14 +42,16 @@ struct LnccScalars {
 struct LnccArgs {
   const float* fixed;
   const float* warped;
+  Int3 size;
   LnccTiles tiles;
-  int64_t voxels;
+  int64_t boxes;
   float* shifts;
   LnccScalars* scalars;
   // Two a block of CoefficientsKernel: sum of cc, samples.
   double* partial;
   int partials;
-  // kLnccChannels and 3 images.
+  // Images of boxes: kLnccChannels of their sums, as many of the windows' along x and y, and A, B, C.
+  float* box_sums;
   float* sums;
   float* coefficients;
   float* voxel_gradient;
@@ -57,9 +61,10 @@ struct LnccArgs {
   float fixed_floor, moving_floor;
   LnccWindow window;
 
-  __device__ size_t Offset(int x, int y, int z) const {
+  __device__ size_t Box(int x, int y, int z) const {
     return (static_cast<size_t>(z) * tiles.size.y + y) * tiles.size.x + x;
   }
+  __device__ size_t Voxel(int x, int y, int z) const { return (static_cast<size_t>(z) * size.y + y) * size.x + x; }
 };
 
 // A warp a tile: the mean over some of its samples; fixed NaN where there is none.
@@ -68,22 +73,25 @@ __global__ void TileMeanKernel(const __grid_constant__ LnccArgs args) {
   const LnccTiles& t = args.tiles;
   const int64_t tile = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   if (tile >= t.total()) return;
-  const int x = static_cast<int>(tile % t.count.x) * kTile + threadIdx.x % 32;
-  const int y0 = static_cast<int>(tile / t.count.x % t.count.y) * kTile;
-  const int z0 = static_cast<int>(tile / t.count.x / t.count.y) * kLnccRun;
+  const int x0 = static_cast<int>(tile % t.count.x) * 2 * kTile + threadIdx.x % 32;
+  const int y0 = static_cast<int>(tile / t.count.x % t.count.y) * 2 * kTile;
+  const int z0 = static_cast<int>(tile / t.count.x / t.count.y) * 2 * kLnccRun;
   double fixed = 0, moving = 0;
   int samples = 0;
 #pragma unroll
-  for (int dz = 0; dz < kLnccRun; dz += kLnccPlaneStep) {
+  for (int dz = 0; dz < 2 * kLnccRun; dz += kLnccPlaneStep) {
 #pragma unroll
-    for (int dy = 0; dy < kTile; dy += kLnccRowStep) {
-      if (x >= t.size.x || y0 + dy >= t.size.y || z0 + dz >= t.size.z) continue;
-      const size_t i = args.Offset(x, y0 + dy, z0 + dz);
-      const float m = args.warped[i];
-      if (m != m) continue;
-      fixed += args.fixed[i];
-      moving += m;
-      ++samples;
+    for (int dy = 0; dy < 2 * kTile; dy += kLnccRowStep) {
+#pragma unroll
+      for (int dx = 0; dx < 2 * kTile; dx += 32) {
+        if (x0 + dx >= args.size.x || y0 + dy >= args.size.y || z0 + dz >= args.size.z) continue;
+        const size_t i = args.Voxel(x0 + dx, y0 + dy, z0 + dz);
+        const float m = args.warped[i];
+        if (m != m) continue;
+        fixed += args.fixed[i];
+        moving += m;
+        ++samples;
+      }
     }
   }
   fixed = WarpSum(fixed);
@@ -124,60 +132,62 @@ __global__ void MeanKernel(const __grid_constant__ LnccArgs args) {
   }
 }
 
-// A block sums over x and y for windows of up to kRadius: the rows of a tile of one plane, with their halo, come
-// into shared memory (in groups, to hold less at a time); a thread sums kRun voxels along x; then a warp sums along y
-// for one channel, a lane a column.
-template <int kRadius>
-struct PlaneShape {
-  static constexpr int kRows = kTile + 2 * kRadius;
-  static constexpr int kGroup = kRadius <= 8 ? kRows : 16;
-  static constexpr int kRun = kRadius <= 8 ? 8 : 4;
-  // 4 mod 8, so that the 16-byte accesses of eight lanes in two rows meet no bank twice.
-  static constexpr int kRawPitch = kRows + 4, kPitch = kTile + 4;
-  static_assert(kRawPitch % 8 == 4 && kPitch % 8 == 4 && kRows % kGroup == 0);
-  static constexpr size_t SharedBytes(int raw_channels, int channels) {
-    return sizeof(float) * (raw_channels * kGroup * kRawPitch + channels * kRows * kPitch);
-  }
-};
-
-template <int kChannels, int kRun>
-__device__ inline void StoreRuns(const float (&sums)[kChannels][kRun], float* out, int stride) {
+// A thread a box: the six sums over its samples, relative to the shift of its tile.
+__global__ void __launch_bounds__(kRunThreads) SumBoxesKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  const int x = blockIdx.x * kTile + threadIdx.x, y = blockIdx.y * kRunRows + threadIdx.y, z = blockIdx.z;
+  if (x >= args.tiles.size.x || y >= args.tiles.size.y) return;
+  const int64_t tile = args.tiles.Index(blockIdx.x, y / kTile, z / kLnccRun);
+  const float fixed_shift = args.shifts[2 * tile], moving_shift = args.shifts[2 * tile + 1];
+  float sums[kLnccChannels] = {};
 #pragma unroll
-  for (int c = 0; c < kChannels; ++c) {
+  for (int dz = 0; dz < 2; ++dz) {
 #pragma unroll
-    for (int o = 0; o < kRun; o += 4) {
-      *reinterpret_cast<float4*>(out + c * stride + o) =
-          make_float4(sums[c][o], sums[c][o + 1], sums[c][o + 2], sums[c][o + 3]);
-    }
-  }
-}
-
-// Six sums along x of kRun voxels; m is NaN where there is no sample.
-template <int kRadius, int kRun>
-__device__ inline void SumImagesAlongX(const LnccWindow& window, const float* fixed, const float* warped,
-                                       float (&sums)[kLnccChannels][kRun]) {
+    for (int dy = 0; dy < 2; ++dy) {
 #pragma unroll
-  for (int i = 0; i < kRun + 2 * kRadius; i += 4) {
-    const float4 f4 = *reinterpret_cast<const float4*>(fixed + i), m4 = *reinterpret_cast<const float4*>(warped + i);
-    const float fs[4] = {f4.x, f4.y, f4.z, f4.w}, ms[4] = {m4.x, m4.y, m4.z, m4.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bool valid = ms[j] == ms[j];
-      const float f = fs[j], m = valid ? ms[j] : 0.0f;
-      const float q[kLnccChannels] = {valid ? 1.0f : 0.0f, f, m, f * f, m * m, f * m};
-#pragma unroll
-      for (int o = 0; o < kRun; ++o) {
-        const int k = i + j - o;
-        if (k < 0 || k > 2 * kRadius) continue;
-#pragma unroll
-        for (int c = 0; c < kLnccChannels; ++c) sums[c][o] += window.weights[Distance(k, kRadius)] * q[c];
+      for (int dx = 0; dx < 2; ++dx) {
+        const int vx = 2 * x + dx, vy = 2 * y + dy, vz = 2 * z + dz;
+        const bool inside = vx < args.size.x && vy < args.size.y && vz < args.size.z;
+        const size_t at = inside ? args.Voxel(vx, vy, vz) : 0;
+        const float raw = __ldg(args.warped + at);
+        const bool valid = inside && raw == raw;
+        const float f = valid ? __ldg(args.fixed + at) - fixed_shift : 0.0f, m = valid ? raw - moving_shift : 0.0f;
+        sums[0] += valid ? 1.0f : 0.0f;
+        sums[1] += f;
+        sums[2] += m;
+        sums[3] += f * f;
+        sums[4] += m * m;
+        sums[5] += f * m;
       }
     }
   }
+  float* const out = args.box_sums + args.Box(x, y, z);
+#pragma unroll
+  for (int c = 0; c < kLnccChannels; ++c) out[c * args.boxes] = sums[c];
+}
+
+// A block sums over x and y for windows of up to kRadius: the rows of a tile of one plane, with their halo, come into
+// shared memory; a thread sums kRun boxes along x; then a warp sums along y for one channel, a lane a column.
+template <int kRadius>
+struct PlaneShape {
+  static constexpr int kRows = kTile + 2 * kRadius;
+  static constexpr int kRun = 8;
+  // 4 mod 8, so that the 16-byte accesses of eight lanes in two rows meet no bank twice.
+  static constexpr int kRawPitch = kRows + 4, kPitch = kTile + 4;
+  static_assert(kRawPitch % 8 == 4 && kPitch % 8 == 4);
+  static constexpr size_t SharedBytes(int channels) { return sizeof(float) * channels * kRows * (kRawPitch + kPitch); }
+};
+
+template <int kRun>
+__device__ inline void StoreRun(const float (&sums)[kRun], float* out) {
+#pragma unroll
+  for (int o = 0; o < kRun; o += 4) {
+    *reinterpret_cast<float4*>(out + o) = make_float4(sums[o], sums[o + 1], sums[o + 2], sums[o + 3]);
+  }
 }
 
 template <int kRadius, int kRun>
-__device__ inline void SumAlongX(const LnccWindow& window, const float* in, float (&sums)[1][kRun]) {
+__device__ inline void SumAlongX(const LnccWindow& window, const float* in, float (&sums)[kRun]) {
 #pragma unroll
   for (int i = 0; i < kRun + 2 * kRadius; i += 4) {
     const float4 v4 = *reinterpret_cast<const float4*>(in + i);
@@ -187,13 +197,13 @@ __device__ inline void SumAlongX(const LnccWindow& window, const float* in, floa
 #pragma unroll
       for (int o = 0; o < kRun; ++o) {
         const int k = i + j - o;
-        if (k >= 0 && k <= 2 * kRadius) sums[0][o] += window.weights[Distance(k, kRadius)] * v[j];
+        if (k >= 0 && k <= 2 * kRadius) sums[o] += window.weights[Distance(k, kRadius)] * v[j];
       }
     }
   }
 }
 
-// Sums kCount voxels along y from row `first` of the tile on, and writes them.
+// Sums kCount boxes along y from row `first` of the tile on, and writes them.
 template <int kRadius, int kCount>
 __device__ inline void SumAlongY(const LnccArgs& args, const float* rows, int first, float* out) {
   constexpr int kPitch = PlaneShape<kRadius>::kPitch;
@@ -213,87 +223,72 @@ __device__ inline void SumAlongY(const LnccArgs& args, const float* rows, int fi
   if (x >= n.x) return;
 #pragma unroll
   for (int o = 0; o < kCount; ++o) {
-    if (y0 + o < n.y) out[args.Offset(x, y0 + o, blockIdx.z)] = sums[o];
+    if (y0 + o < n.y) out[args.Box(x, y0 + o, blockIdx.z)] = sums[o];
   }
 }
 
-template <int kRadius>
-__global__ void __launch_bounds__(kPlaneThreads, 3) SumImagesKernel(const __grid_constant__ LnccArgs args) {
+// Adds constants to the images that the six sums are of.
+__device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]) {
+  const float f = s[1] + df * s[0], m = s[2] + dm * s[0];
+  s[3] += df * (s[1] + f);
+  s[4] += dm * (s[2] + m);
+  s[5] += df * s[2] + dm * f;
+  s[1] = f;
+  s[2] = m;
+}
+
+// What a box of another tile of the plane z needs so that its six sums are relative to the shift of the block's tile;
+// A, B, C are the same for all tiles.
+template <int kChannels>
+__device__ inline void TakeOver(const LnccArgs& args, int x, int y, int z, float (&q)[kChannels]) {
+  if constexpr (kChannels == kLnccChannels) {
+    const int tile_x = x / kTile, tile_y = y / kTile, tile_z = z / kLnccRun;
+    if (tile_x == static_cast<int>(blockIdx.x) && tile_y == static_cast<int>(blockIdx.y)) return;
+    const float* const of = args.shifts + 2 * args.tiles.Index(tile_x, tile_y, tile_z);
+    const float* const own = args.shifts + 2 * args.tiles.Index(blockIdx.x, blockIdx.y, tile_z);
+    ChangeShift(of[0] - own[0], of[1] - own[1], q);
+  }
+}
+
+// Of kChannels images of boxes at `in`, to args.sums.
+template <int kRadius, int kChannels>
+__global__ void __launch_bounds__(kPlaneThreads)
+    SumPlanesKernel(const __grid_constant__ LnccArgs args, const float* in) {
   using Shape = PlaneShape<kRadius>;
   extern __shared__ __align__(16) float shared[];
   if (Skipped(args.skip)) return;
   constexpr int kRows = Shape::kRows, kPitch = Shape::kPitch, kRawPitch = Shape::kRawPitch, kRun = Shape::kRun;
-  float *fixed = shared, *warped = fixed + Shape::kGroup * kRawPitch, *rows = warped + Shape::kGroup * kRawPitch;
+  constexpr int kRuns = kTile / kRun, kParts = kPlaneThreads / (32 * kChannels);
+  float *raw = shared, *rows = raw + kChannels * kRows * kRawPitch;
   const Int3 n = args.tiles.size;
   const int x0 = blockIdx.x * kTile - kRadius, y0 = blockIdx.y * kTile - kRadius, z = blockIdx.z;
-  const int64_t tile = args.tiles.Index(blockIdx.x, blockIdx.y, z / kLnccRun);
-  const float fixed_shift = args.shifts[2 * tile], moving_shift = args.shifts[2 * tile + 1];
-  for (int group = 0; group < kRows; group += Shape::kGroup) {
-    if (group > 0) __syncthreads();
-#pragma unroll 6
-    for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
-      const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
-      const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
-      const size_t at = inside ? args.Offset(x, y, z) : 0;
-      const float f = __ldg(args.fixed + at) - fixed_shift, m = __ldg(args.warped + at) - moving_shift;
-      const bool valid = inside && m == m;
-      fixed[row * kRawPitch + column] = valid ? f : 0.0f;
-      warped[row * kRawPitch + column] = valid ? m : __int_as_float(0x7fffffff);
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < Shape::kGroup * (kTile / kRun); i += kPlaneThreads) {
-      const int row = i / (kTile / kRun), x = i % (kTile / kRun) * kRun, y = y0 + group + row;
-      if (y < 0 || y >= n.y) continue;
-      float sums[kLnccChannels][kRun] = {};
-      SumImagesAlongX<kRadius, kRun>(args.window, fixed + row * kRawPitch + x, warped + row * kRawPitch + x, sums);
-      StoreRuns(sums, rows + (group + row) * kPitch + x, kRows * kPitch);
-    }
-  }
-  __syncthreads();
-  const int channel = threadIdx.x / 32;
-  SumAlongY<kRadius, kTile>(args, rows + channel * kRows * kPitch, 0, args.sums + channel * args.voxels);
-}
-
-template <int kRadius>
-__global__ void __launch_bounds__(kPlaneThreads, 4) SumCoefficientsKernel(const __grid_constant__ LnccArgs args) {
-  using Shape = PlaneShape<kRadius>;
-  extern __shared__ __align__(16) float shared[];
-  if (Skipped(args.skip)) return;
-  constexpr int kRows = Shape::kRows, kPitch = Shape::kPitch, kRawPitch = Shape::kRawPitch, kRun = Shape::kRun;
-  constexpr int kRawRows = 3 * Shape::kGroup, kRuns = kTile / kRun;
-  float *raw = shared, *rows = raw + kRawRows * kRawPitch;
-  const Int3 n = args.tiles.size;
-  const int x0 = blockIdx.x * kTile - kRadius, y0 = blockIdx.y * kTile - kRadius, z = blockIdx.z;
-  for (int group = 0; group < kRows; group += Shape::kGroup) {
-    if (group > 0) __syncthreads();
-#pragma unroll 4
-    for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
-      const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
-      const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
-      const size_t at = inside ? args.Offset(x, y, z) : 0;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < kRows * kRows; i += kPlaneThreads) {
+    const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + row;
+    const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
+    const size_t at = inside ? args.Box(x, y, z) : 0;
+    float q[kChannels];
 #pragma unroll
-      for (int c = 0; c < 3; ++c) {
-        const float v = __ldg(args.coefficients + c * args.voxels + at);
-        raw[(c * Shape::kGroup + row) * kRawPitch + column] = inside ? v : 0.0f;
-      }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kRawRows * kRuns; i += kPlaneThreads) {
-      const int raw_row = i / kRuns, x = i % kRuns * kRun;
-      const int channel = raw_row / Shape::kGroup, row = raw_row % Shape::kGroup, y = y0 + group + row;
-      if (y < 0 || y >= n.y) continue;
-      float sums[1][kRun] = {};
-      SumAlongX<kRadius, kRun>(args.window, raw + raw_row * kRawPitch + x, sums);
-      StoreRuns(sums, rows + (channel * kRows + group + row) * kPitch + x, 0);
-    }
+    for (int c = 0; c < kChannels; ++c) q[c] = __ldg(in + c * args.boxes + at);
+    if (inside) TakeOver(args, x, y, z, q);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) raw[(c * kRows + row) * kRawPitch + column] = inside ? q[c] : 0.0f;
   }
   __syncthreads();
-  const int channel = threadIdx.x / 32 % 3, half = threadIdx.x / 96;
-  SumAlongY<kRadius, kTile / 2>(args, rows + channel * kRows * kPitch, half * (kTile / 2),
-                                args.sums + channel * args.voxels);
+  for (int i = threadIdx.x; i < kChannels * kRows * kRuns; i += kPlaneThreads) {
+    const int row = i / kRuns, x = i % kRuns * kRun, y = y0 + row % kRows;
+    if (y < 0 || y >= n.y) continue;
+    float sums[kRun] = {};
+    SumAlongX<kRadius, kRun>(args.window, raw + row * kRawPitch + x, sums);
+    StoreRun(sums, rows + row * kPitch + x);
+  }
+  __syncthreads();
+  const int channel = threadIdx.x / 32 % kChannels, part = threadIdx.x / (32 * kChannels);
+  SumAlongY<kRadius, kTile / kParts>(args, rows + channel * kRows * kPitch, part * (kTile / kParts),
+                                     args.sums + channel * args.boxes);
 }
 
-// The sums over z of kLnccRun voxels of a column, from kChannels images over x and y; `adapt`(i, q) may change what
+// The sums over z of kLnccRun boxes of a column, from kChannels images over x and y; `adapt`(i, q) may change what
 // comes from the plane z0 - kRadius + i. Planes are loaded ahead of their use, unconditionally, so that loads overlap.
 template <int kRadius, int kChannels, typename Adapt>
 __device__ inline void SumAlongZ(const LnccArgs& args, size_t column, int z0, const Adapt& adapt,
@@ -304,7 +299,7 @@ __device__ inline void SumAlongZ(const LnccArgs& args, size_t column, int z0, co
   const auto load = [&](int i, float(&q)[kChannels]) {
     const float* p = args.sums + min(max(z0 - kRadius + i, 0), last) * plane + column;
 #pragma unroll
-    for (int c = 0; c < kChannels; ++c) q[c] = __ldg(p + c * args.voxels);
+    for (int c = 0; c < kChannels; ++c) q[c] = __ldg(p + c * args.boxes);
   };
   float ahead[kAhead][kChannels];
 #pragma unroll
@@ -327,17 +322,7 @@ __device__ inline void SumAlongZ(const LnccArgs& args, size_t column, int z0, co
   }
 }
 
-// Adds constants to the images that the six sums are of.
-__device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]) {
-  const float f = s[1] + df * s[0], m = s[2] + dm * s[0];
-  s[3] += df * (s[1] + f);
-  s[4] += dm * (s[2] + m);
-  s[5] += df * s[2] + dm * f;
-  s[1] = f;
-  s[2] = m;
-}
-
-// A thread makes the kLnccRun voxels of a column that lie in one tile: sums over z, coefficients, value. Runs of one
+// A thread makes the kLnccRun boxes of a column that lie in one tile: sums over z, coefficients, value. Runs of one
 // column are neighbours in the grid of blocks, so that what they share is in the cache.
 template <int kRadius>
 __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __grid_constant__ LnccArgs args) {
@@ -368,10 +353,10 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
     for (int o = 0; o < kLnccRun; ++o) {
       if (z0 + o >= n.z) continue;
       const size_t at = (z0 + o) * plane + column;
-      const float raw = __ldg(args.warped + at);
+      const float count = __ldg(args.box_sums + at);
       float a = 0, b = 0, e = 0;
-      if (raw == raw) {
-        samples += 1;
+      if (count > 0) {
+        samples += count;
         const float inverse = __fdividef(1.0f, sums[0][o]);
         const float f = inverse * sums[1][o], m = inverse * sums[2][o];
         const float squares_f = inverse * sums[3][o], squares_m = inverse * sums[4][o];
@@ -379,16 +364,16 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
         if (ff > fmaxf(args.fixed_floor, kLnccResolution * squares_f) &&
             mm > fmaxf(args.moving_floor, kLnccResolution * squares_m)) {
           const float by_f = __fdividef(fm, ff), inverse_m = __fdividef(1.0f, mm), by_m = fm * inverse_m;
-          value += by_f * by_m;
-          a = 2.0f * by_f * inverse_m * inverse;
+          value += count * by_f * by_m;
+          a = 2.0f * count * by_f * inverse_m * inverse;
           b = -a * by_m;
           e = -a * (f + fixed_offset) - b * (m + moving_offset);
         }
       }
       if (args.voxel_gradient == nullptr) continue;
       args.coefficients[at] = a;
-      args.coefficients[args.voxels + at] = b;
-      args.coefficients[2 * args.voxels + at] = e;
+      args.coefficients[args.boxes + at] = b;
+      args.coefficients[2 * args.boxes + at] = e;
     }
   }
   __shared__ double block[2][kRunRows];
@@ -423,7 +408,7 @@ __global__ void FinishLnccKernel(const __grid_constant__ LnccArgs args) {
   args.scalars->scale = samples > 0 ? static_cast<float>(-1 / samples) : 0.0f;
 }
 
-// Sums A, B, C over z, and makes the voxel_gradient.
+// Sums A, B, C over z, and makes the voxel_gradient of the boxes' voxels.
 template <int kRadius>
 __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
@@ -431,18 +416,21 @@ __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __g
   const int x = blockIdx.y * kTile + threadIdx.x, y = blockIdx.z * kRunRows + threadIdx.y;
   const int z0 = blockIdx.x * kLnccRun;
   if (x >= n.x || y >= n.y) return;
-  const size_t plane = static_cast<size_t>(n.x) * n.y, column = static_cast<size_t>(y) * n.x + x;
-  float sums[3][kLnccRun] = {};
+  float sums[kCoefficients][kLnccRun] = {};
   SumAlongZ<kRadius>(
-      args, column, z0, [](int, float(&)[3]) {}, sums);
+      args, static_cast<size_t>(y) * n.x + x, z0, [](int, float(&)[kCoefficients]) {}, sums);
   const LnccScalars scalars = *args.scalars;
 #pragma unroll
   for (int o = 0; o < kLnccRun; ++o) {
-    if (z0 + o >= n.z) continue;
-    const size_t at = (z0 + o) * plane + column;
-    const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
-    args.voxel_gradient[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
-    if (args.curvature != nullptr) args.curvature[at] = m == m ? scalars.scale * sums[1][o] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int vx = 2 * x + i % 2, vy = 2 * y + i / 2 % 2, vz = 2 * (z0 + o) + i / 4;
+      if (vx >= args.size.x || vy >= args.size.y || vz >= args.size.z) continue;
+      const size_t at = args.Voxel(vx, vy, vz);
+      const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
+      args.voxel_gradient[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
+      if (args.curvature != nullptr) args.curvature[at] = m == m ? scalars.scale * sums[1][o] : 0.0f;
+    }
   }
 }
 
@@ -455,24 +443,31 @@ int64_t LnccPartials(const LnccTiles& tiles) {
   return int64_t{grid.x} * grid.y * grid.z;
 }
 
+template <int kRadius, int kChannels>
+absl::Status SumPlanes(const ExecContext& ctx, const LnccArgs& args, const float* in) {
+  constexpr size_t kBytes = PlaneShape<kRadius>::SharedBytes(kChannels);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(SumPlanesKernel<kRadius, kChannels>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  SumPlanesKernel<kRadius, kChannels><<<PlaneGrid(args.tiles), kPlaneThreads, kBytes, CudaStream(ctx)>>>(args, in);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
 template <int kRadius>
 absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
-  using Shape = PlaneShape<kRadius>;
   const cudaStream_t stream = CudaStream(ctx);
-  const dim3 planes = PlaneGrid(args.tiles), runs = RunGrid(args.tiles), run_threads(32, kRunRows);
-  constexpr size_t kImageBytes = Shape::SharedBytes(2, kLnccChannels), kCoefficientBytes = Shape::SharedBytes(3, 3);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(
-      cudaFuncSetAttribute(SumImagesKernel<kRadius>, cudaFuncAttributeMaxDynamicSharedMemorySize, kImageBytes));
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(SumCoefficientsKernel<kRadius>,
-                                                      cudaFuncAttributeMaxDynamicSharedMemorySize, kCoefficientBytes));
-  TileMeanKernel<<<CeilDivide(args.tiles.total(), 4), 128, 0, stream>>>(args);
+  const LnccTiles& tiles = args.tiles;
+  const dim3 runs = RunGrid(tiles), threads(32, kRunRows);
+  TileMeanKernel<<<CeilDivide(tiles.total(), 4), 128, 0, stream>>>(args);
   MeanKernel<<<1, kReduceThreads, 0, stream>>>(args);
-  SumImagesKernel<kRadius><<<planes, kPlaneThreads, kImageBytes, stream>>>(args);
-  CoefficientsKernel<kRadius><<<runs, run_threads, 0, stream>>>(args);
+  const dim3 boxes(tiles.count.x, CeilDivide(tiles.size.y, kRunRows), tiles.size.z);
+  SumBoxesKernel<<<boxes, threads, 0, stream>>>(args);
+  INTRAWARP_RETURN_IF_ERROR((SumPlanes<kRadius, kLnccChannels>(ctx, args, args.box_sums)));
+  CoefficientsKernel<kRadius><<<runs, threads, 0, stream>>>(args);
   FinishLnccKernel<<<1, kReduceThreads, 0, stream>>>(args);
   if (args.voxel_gradient != nullptr) {
-    SumCoefficientsKernel<kRadius><<<planes, kPlaneThreads, kCoefficientBytes, stream>>>(args);
-    LnccVoxelGradientKernel<kRadius><<<runs, run_threads, 0, stream>>>(args);
+    INTRAWARP_RETURN_IF_ERROR((SumPlanes<kRadius, kCoefficients>(ctx, args, args.coefficients)));
+    LnccVoxelGradientKernel<kRadius><<<runs, threads, 0, stream>>>(args);
   }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
@@ -481,21 +476,24 @@ absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
 }  // namespace
 
 int64_t LnccWorkspaceBytes(Int3 size) {
-  const LnccTiles tiles = MakeLnccTiles(size, {kTile, kTile, kLnccRun});
+  const Int3 boxes = LnccBoxes(size);
+  const LnccTiles tiles = MakeLnccTiles(boxes, {kTile, kTile, kLnccRun});
   return Arena::Rounded(2 * tiles.total() * sizeof(float)) + Arena::Rounded(sizeof(LnccScalars)) +
          Arena::Rounded(2 * LnccPartials(tiles) * sizeof(double)) +
-         Arena::Rounded(kLnccChannels * Voxels(size) * sizeof(float)) +
-         Arena::Rounded(3 * Voxels(size) * sizeof(float));
+         2 * Arena::Rounded(kLnccChannels * Voxels(boxes) * sizeof(float)) +
+         Arena::Rounded(kCoefficients * Voxels(boxes) * sizeof(float));
 }
 
 absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
                           MetricValue* value) {
   ArenaScope scope(ctx.arena());
+  const Int3 boxes = LnccBoxes(task.size);
   LnccArgs args;
   args.fixed = task.fixed;
   args.warped = task.warped;
-  args.tiles = MakeLnccTiles(task.size, {kTile, kTile, kLnccRun});
-  args.voxels = Voxels(task.size);
+  args.size = task.size;
+  args.tiles = MakeLnccTiles(boxes, {kTile, kTile, kLnccRun});
+  args.boxes = Voxels(boxes);
   args.partials = static_cast<int>(LnccPartials(args.tiles));
   args.voxel_gradient = voxel_gradient;
   args.curvature = task.curvature;
@@ -508,13 +506,12 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
   INTRAWARP_ASSIGN_OR_RETURN(args.shifts, ctx.arena().Allocate<float>(2 * args.tiles.total()));
   INTRAWARP_ASSIGN_OR_RETURN(args.scalars, ctx.arena().Allocate<LnccScalars>(1));
   INTRAWARP_ASSIGN_OR_RETURN(args.partial, ctx.arena().Allocate<double>(2 * int64_t{args.partials}));
-  INTRAWARP_ASSIGN_OR_RETURN(args.sums, ctx.arena().Allocate<float>(kLnccChannels * args.voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(args.box_sums, ctx.arena().Allocate<float>(kLnccChannels * args.boxes));
+  INTRAWARP_ASSIGN_OR_RETURN(args.sums, ctx.arena().Allocate<float>(kLnccChannels * args.boxes));
   if (voxel_gradient != nullptr) {
-    INTRAWARP_ASSIGN_OR_RETURN(args.coefficients, ctx.arena().Allocate<float>(3 * args.voxels));
+    INTRAWARP_ASSIGN_OR_RETURN(args.coefficients, ctx.arena().Allocate<float>(kCoefficients * args.boxes));
   }
-  if (args.window.radius <= 4) return LaunchLncc<4>(ctx, args);
-  if (args.window.radius <= 8) return LaunchLncc<8>(ctx, args);
-  return LaunchLncc<kMaxLnccRadius>(ctx, args);
+  return args.window.radius <= 4 ? LaunchLncc<4>(ctx, args) : LaunchLncc<kMaxLnccRadius>(ctx, args);
 }
 
 }  // namespace intrawarp::cuda

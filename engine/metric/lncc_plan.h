@@ -15,7 +15,7 @@ namespace intrawarp::cpu {
 // Rows that are summed at a time.
 inline constexpr int kLnccRows = 4;
 
-// The window with kLnccRows - 1 zeros before and behind: entry kLnccRows - 1 + k weighs the voxel k - radius away.
+// The window with kLnccRows - 1 zeros before and behind: entry kLnccRows - 1 + k weighs the box k - radius away.
 struct LnccTaps {
   explicit LnccTaps(const LnccWindow& window) : radius(window.radius) {
     for (int k = 0; k <= 2 * radius; ++k) padded[kLnccRows - 1 + k] = window.weights[std::abs(k - radius)];
@@ -28,7 +28,7 @@ struct LnccSums {
   double value = 0, samples = 0;
 };
 
-// The column of voxels that a task marches through.
+// The column of boxes that a task marches through.
 struct LnccColumn {
   int x0, x1, y0, y1, z0, z1;
 };
@@ -40,18 +40,18 @@ struct LnccPlan {
   // Floats of a vector of any instruction set, at most.
   static constexpr int kPad = 64;
   // Planes of a tile. Deep, because runs of different tiles need their sums taken over.
-  static constexpr int kTileZ = 32;
+  static constexpr int kTileZ = 16;
   static_assert(kTileZ % kRun == 0);
   // Columns are cut along z, which costs the halo of each part, where there would be fewer tasks than kMinTasks, into
   // parts of kMinPlanes or more.
   static constexpr int kMinTasks = 32, kMinPlanes = 48;
 
   explicit LnccPlan(const LnccTask& task_in)
-      : task(task_in), taps(MakeLnccWindow(task_in.sigma)), tiles(Tiles(task_in.size)) {
+      : task(task_in), taps(MakeLnccWindow(task_in.sigma)), tiles(Tiles(LnccBoxes(task_in.size))) {
     const int64_t columns = int64_t{tiles.count.x} * tiles.count.y;
     const int wanted = static_cast<int>((kMinTasks + columns - 1) / columns);
-    const int parts = std::clamp(task.size.z / kMinPlanes, 1, wanted);
-    depth = ((task.size.z + parts - 1) / parts + kRun - 1) / kRun * kRun;
+    const int parts = std::clamp(size().z / kMinPlanes, 1, wanted);
+    depth = ((size().z + parts - 1) / parts + kRun - 1) / kRun * kRun;
   }
 
   // Tiles along x are of about equal width.
@@ -60,8 +60,10 @@ struct LnccPlan {
     return MakeLnccTiles(n, {(n.x + count - 1) / count, kTileY, kTileZ});
   }
 
-  Int3 size() const { return task.size; }
+  // Of the grid of boxes.
+  Int3 size() const { return tiles.size; }
   int64_t Row(int y, int z) const { return (int64_t{z} * size().y + y) * size().x; }
+  int64_t VoxelRow(int y, int z) const { return (int64_t{z} * task.size.y + y) * task.size.x; }
   float* CoefficientRow(int c, int y, int z) const { return coefficients + 3 * Row(y, z) + int64_t{c} * size().x; }
   // The mean of f and of m in the tile of plane z.
   const float* Shift(const LnccColumn& column, int z) const {
@@ -82,9 +84,11 @@ struct LnccPlan {
     const size_t width = tiles.tile.x + kPad, padded = width + 2 * taps.radius + kPad;
     const size_t ring =
         size_t{std::max(kLnccChannels * kTileY, 3 * kCoefficientTileY)} * (kRun + 2 * taps.radius) * width;
-    const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 8) * width;
+    const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 16) * width;
     const size_t plane = (kLnccChannels * (2 * taps.radius + kLnccRows) + kLnccRows + 4) * padded;
-    return ring + run + plane;
+    // Voxels of both images in the rows of a box, each row twice as long.
+    const size_t voxels = 2 * 4 * (2 * padded + kPad);
+    return ring + run + plane + voxels;
   }
 
   const LnccTask& task;
@@ -94,6 +98,8 @@ struct LnccPlan {
   int depth;
   float* shifts = nullptr;
   float fixed_mean = 0, moving_mean = 0;
+  // The samples of each box.
+  float* counts = nullptr;
   // Row by row A, B, C; null without a voxel_gradient.
   float* coefficients = nullptr;
   float* voxel_gradient = nullptr;

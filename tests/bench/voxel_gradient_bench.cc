@@ -51,11 +51,12 @@ struct Images {
   Buffer fixed, warped, voxel_gradient, value;
 };
 
-// Bytes a voxel; those of CUDA are explained in lncc_cuda.cu and ngf_cuda.cu. LNCC on the CPU stores A, B, C alone.
+// Bytes a voxel; those of CUDA are explained in lncc_cuda.cu and ngf_cuda.cu. On the CPU LNCC stores counts, A, B
+// and C.
 double PassBytes(DeviceKind device, MetricKind metric, bool with_gradient) {
   if (metric == MetricKind::kNgf) return with_gradient ? 20 : 8;
-  if (device == DeviceKind::kCpu) return with_gradient ? 44 : 8;
-  return with_gradient ? 116 : 60;
+  if (device == DeviceKind::kCpu) return with_gradient ? 24 : 9;
+  return with_gradient ? 39 : 21;
 }
 
 void Bench(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_gradient) {

@@ -9,6 +9,7 @@
 
 #include "engine/geometry/geometry.h"
 #include "tests/engine/device_test.h"
+#include "tests/engine/metric/lncc_window.h"
 #include "tests/engine/metric/references.h"
 
 namespace intrawarp::affine_objective_test {
@@ -203,35 +204,17 @@ VoxelTerms NmiTerms(const HostProblem& problem, const std::vector<WarpedVoxel>& 
   return terms;
 }
 
-// Sums over the Gaussian window around every voxel, axis by axis; the window is symmetric: its own transpose.
-std::vector<double> WindowSums(const std::vector<double>& in, Int3 n, double sigma) {
-  const int r = static_cast<int>(std::ceil(3 * sigma));
-  const int64_t stride[3] = {1, n.x, int64_t{n.x} * n.y};
-  std::vector<double> from = in, to(in.size());
-  for (int axis = 0; axis < 3; ++axis) {
-    for (int64_t i = 0; i < static_cast<int64_t>(in.size()); ++i) {
-      const int at = static_cast<int>(i / stride[axis] % n[axis]);
-      double sum = 0;
-      for (int k = std::max(-r, -at); k <= std::min(r, n[axis] - 1 - at); ++k) {
-        sum += std::exp(-0.5 * k * k / (sigma * sigma)) * from[i + k * stride[axis]];
-      }
-      to[i] = sum;
-    }
-    std::swap(from, to);
-  }
-  return from;
-}
-
 VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVoxel>& warped) {
   const size_t voxels = warped.size();
   const Intensities f = IntensitiesOf(problem.fixed), m = IntensitiesOf(problem.moving);
+  const Int3 n = problem.fixed.geometry.size;
   VoxelTerms terms(voxels);
   const auto window_sums = [&](const auto& of) {
     std::vector<double> q(voxels, 0.0);
     for (size_t i = 0; i < voxels; ++i) {
       if (warped[i].counts) q[i] = of(problem.fixed.data[i] - f.minimum, warped[i].sample.value - m.minimum);
     }
-    return WindowSums(q, problem.fixed.geometry.size, problem.lncc_sigma);
+    return SumWindows(SumBoxes(q, n), n, problem.lncc_sigma);
   };
   const auto w = window_sums([](double, double) { return 1.0; }), sf = window_sums([](double a, double) { return a; }),
              sm = window_sums([](double, double b) { return b; }),
@@ -239,36 +222,40 @@ VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVox
              smm = window_sums([](double, double b) { return b * b; }),
              sfm = window_sums([](double a, double b) { return a * b; });
   // A window's weights, the regression of f on m that it gives, and the magnitudes of what cancels in it.
-  std::vector<double> one(voxels), slope(voxels), offset(voxels), magnitude(voxels), h(voxels);
+  std::vector<double> counts(voxels);
+  for (size_t i = 0; i < voxels; ++i) counts[i] = warped[i].counts;
+  counts = SumBoxes(counts, n);
+  std::vector<double> one(counts.size()), slope = one, offset = one, magnitude = one, h = one;
   double sum = 0;
-  for (size_t j = 0; j < voxels; ++j) {
-    if (!warped[j].counts) continue;
-    terms.samples += 1;
+  for (size_t j = 0; j < counts.size(); ++j) {
+    if (counts[j] == 0) continue;
+    terms.samples += counts[j];
     const double fj = sf[j] / w[j], mj = sm[j] / w[j];
     const double ff = sff[j] / w[j] - fj * fj, mm = smm[j] / w[j] - mj * mj, fm = sfm[j] / w[j] - fj * mj;
     if (!(ff > 1e-6 * f.stddev * f.stddev && mm > 1e-6 * m.stddev * m.stddev)) continue;
-    sum += fm * fm / (ff * mm);
-    const double outer = 2 * fm / (ff * mm) / w[j];
+    sum += counts[j] * fm * fm / (ff * mm);
+    const double outer = 2 * counts[j] * fm / (ff * mm) / w[j];
     one[j] = outer;
     slope[j] = outer * fm / mm;
     offset[j] = outer * (fm / mm * mj - fj);
     magnitude[j] = std::abs(outer) * (std::sqrt(ff) + std::abs(fm / mm) * std::sqrt(mm));
-    h[j] = 2 * fm * fm / (ff * mm) / mm / w[j];
+    h[j] = 2 * counts[j] * fm * fm / (ff * mm) / mm / w[j];
   }
   if (terms.samples == 0) return terms;
   terms.value = 1 - sum / terms.samples;
-  const Int3 n = problem.fixed.geometry.size;
-  one = WindowSums(one, n, problem.lncc_sigma);
-  slope = WindowSums(slope, n, problem.lncc_sigma);
-  offset = WindowSums(offset, n, problem.lncc_sigma);
-  magnitude = WindowSums(magnitude, n, problem.lncc_sigma);
-  h = WindowSums(h, n, problem.lncc_sigma);
+  one = SumWindows(one, n, problem.lncc_sigma);
+  slope = SumWindows(slope, n, problem.lncc_sigma);
+  offset = SumWindows(offset, n, problem.lncc_sigma);
+  magnitude = SumWindows(magnitude, n, problem.lncc_sigma);
+  h = SumWindows(h, n, problem.lncc_sigma);
+  const std::vector<int64_t> box = BoxOfVoxels(n);
   for (size_t i = 0; i < voxels; ++i) {
     if (!warped[i].counts) continue;
+    const int64_t j = box[i];
     const double a = problem.fixed.data[i] - f.minimum, b = warped[i].sample.value - m.minimum;
-    terms.derivative[i] = -(a * one[i] - b * slope[i] + offset[i]) / terms.samples;
-    terms.uncertainty[i] = 4e-3 * magnitude[i] / terms.samples;
-    terms.curvature[i] = h[i] / terms.samples;
+    terms.derivative[i] = -(a * one[j] - b * slope[j] + offset[j]) / terms.samples;
+    terms.uncertainty[i] = 4e-3 * magnitude[j] / terms.samples;
+    terms.curvature[i] = h[j] / terms.samples;
   }
   terms.curvature_tolerance = 2e-3;
   return terms;

@@ -8,6 +8,7 @@
 
 #include "engine/geometry/geometry.h"
 #include "tests/engine/device_test.h"
+#include "tests/engine/metric/lncc_window.h"
 #include "tests/engine/metric/references.h"
 
 namespace intrawarp::ffd_objective_test {
@@ -81,8 +82,9 @@ MetricReference NmiGradient(const HostProblem& problem, const std::vector<Sample
   return r;
 }
 
-// The window of LNCC, as a product of three.
+// The window of LNCC over boxes, as a product of three.
 std::vector<double> GaussianWindow(double sigma) {
+  sigma = SigmaOverBoxes(sigma);
   const int radius = static_cast<int>(std::ceil(3 * sigma));
   std::vector<double> w(2 * radius + 1);
   for (int i = -radius; i <= radius; ++i) w[i + radius] = std::exp(-0.5 * i * i / (sigma * sigma));
@@ -98,20 +100,25 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
   const Int3 n = problem.fixed.geometry.size;
   const std::vector<double> window = GaussianWindow(problem.lncc_sigma);
   const int radius = static_cast<int>(window.size() / 2);
+  // The samples around a box, by their weights.
   const auto for_window = [&](Int3 c, const auto& visit) {
-    for (int z = std::max(0, c.z - radius); z <= std::min(n.z - 1, c.z + radius); ++z)
-      for (int y = std::max(0, c.y - radius); y <= std::min(n.y - 1, c.y + radius); ++y)
-        for (int x = std::max(0, c.x - radius); x <= std::min(n.x - 1, c.x + radius); ++x) {
+    const auto first = [&](int at) { return std::max(0, 2 * (at - radius)); };
+    const auto last = [&](int at, int count) { return std::min(count - 1, 2 * (at + radius) + 1); };
+    for (int z = first(c.z); z <= last(c.z, n.z); ++z)
+      for (int y = first(c.y); y <= last(c.y, n.y); ++y)
+        for (int x = first(c.x); x <= last(c.x, n.x); ++x) {
           const size_t j = problem.fixed.Offset({x, y, z});
-          if (samples[j].counts) {
-            visit(j, window[x - c.x + radius] * window[y - c.y + radius] * window[z - c.z + radius],
-                  static_cast<double>(problem.fixed.data[j]), samples[j].value);
-          }
+          const double weight =
+              window[x / 2 - c.x + radius] * window[y / 2 - c.y + radius] * window[z / 2 - c.z + radius];
+          if (samples[j].counts) visit(j, weight, static_cast<double>(problem.fixed.data[j]), samples[j].value);
         }
   };
+  std::vector<double> counts(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) counts[i] = samples[i].counts;
+  counts = SumBoxes(counts, n);
   double sum = 0;
-  ForEachVoxel(n, [&](size_t i, Int3 c) {
-    if (!samples[i].counts) return;
+  ForEachVoxel(BoxesOf(n), [&](size_t box, Int3 c) {
+    if (counts[box] == 0) return;
     double w = 0, f = 0, m = 0, ff = 0, mm = 0, fm = 0;
     for_window(c, [&](size_t, double weight, double a, double b) {
       w += weight;
@@ -129,9 +136,9 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
         mm < 1e-6 * problem.moving_stddev * problem.moving_stddev) {
       return;
     }
-    sum += fm * fm / (ff * mm);
+    sum += counts[box] * fm * fm / (ff * mm);
     for_window(c, [&](size_t j, double weight, double a, double b) {
-      const double outer = 2 * fm / (ff * mm) * weight / w / r.samples;
+      const double outer = 2 * counts[box] * fm / (ff * mm) * weight / w / r.samples;
       r.voxel_gradient[j] -= outer * (a - f - fm / mm * (b - m));
       r.uncertainty[j] += 2e-3 * std::abs(outer) * (std::abs(a - f) + std::abs(fm / mm * (b - m)));
     });
