@@ -273,7 +273,9 @@ void Scheduler::Run(Lane& lane) {
   const ExecContext ctx(device_, &lane.stream, arena,
                         [this, &lane](const Progress& progress) { return Checkpoint(lane, progress); });
   std::optional<LoopPause> pause;
-  if (device_.kind() == DeviceKind::kCpu) pause.emplace([this, &lane] { PauseLoop(lane); });
+  // A GPU's registrations have loops on the host as well, during which a frame must not wait for their turn.
+  const bool has_loops = device_.kind() == DeviceKind::kCpu || lane.job_class == JobClass::kInteractive;
+  if (has_loops) pause.emplace([this, &lane] { PauseLoop(lane); });
   lane.job.run(&ctx);
 }
 

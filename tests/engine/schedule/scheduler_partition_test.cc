@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/device/parallel.h"
 #include "engine/schedule/scheduler.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/schedule/scheduler_fixture.h"
@@ -20,7 +21,8 @@ namespace {
 // Host memory that is counted, and streams that know their partitions.
 class FakeDevice final : public Device {
  public:
-  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  explicit FakeDevice(DeviceKind kind = DeviceKind::kCpu) : kind_(kind) {}
+  DeviceKind kind() const override { return kind_; }
   const std::string& name() const override { return name_; }
   const std::string& model() const override { return name_; }
   absl::StatusOr<DeviceMemory> memory() const override { return DeviceMemory{}; }
@@ -60,6 +62,7 @@ class FakeDevice final : public Device {
     std::free(data);
   }
   void FreePinned(void*) override {}
+  const DeviceKind kind_;
   const std::string name_ = "fake";
 };
 
@@ -115,6 +118,29 @@ TEST(SchedulerPartitionTest, StreamsAreOfThePartitionThatSuitsTheirJobs) {
     EXPECT_EQ(partition_of(kInteractive), open ? Partition::kFrames : Partition::kWhole);
     EXPECT_EQ(partition_of(kBatch), open ? Partition::kBatch : Partition::kWhole);
   }
+}
+
+// Sums over an image on the host, say, which take longer than a frame has.
+TEST(SchedulerPartitionTest, ARegistrationGivesWayToAFrameInsideALoopOnTheHost) {
+  FakeDevice device(DeviceKind::kCuda);
+  std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(device, {.slots = 4, .partitioned = true});
+  scheduler->SetFramesOpen(true);
+  const Signal<bool> started;
+  std::atomic<bool> end = false, ended = false;
+  ASSERT_OK(scheduler->Submit(MakeJob(kInteractive, [&](const Context&) {
+    started.Set(true);
+    ParallelFor(int64_t{1} << 22, [&](int64_t) {
+      if (!end) std::this_thread::sleep_for(std::chrono::microseconds(10));
+    });
+    ended = true;
+  })));
+  started.Wait();
+  Answer frame;
+  EXPECT_OK(scheduler->Submit(frame.job(kFrame)));
+  EXPECT_OK(frame.Wait());
+  EXPECT_FALSE(ended) << "the loop goes on";
+  end = true;
+  scheduler.reset();
 }
 
 TEST(SchedulerPartitionTest, ABatchJobChangesItsStreamAtACheckpointOnceItIsDrained) {
