@@ -13,8 +13,8 @@
 namespace intrawarp::cuda::spgemm {
 
 // Adds products to the sums of up to kRows rows of C with one pattern, `count` entries each. Each lane holds an entry
-// of A, whose values in these rows are a_value; find(column) is the rank of a column. The products of a sum are added
-// by ascending k.
+// of A, whose values in these rows are a_value; find(column) is the rank of a column, or -1 - lane for a column without
+// a sum, whose product is left out. The products of a sum are added by ascending k.
 template <typename T, typename Ring, int kRows, typename Find>
 struct Adder {
   const int32_t* b_columns;
@@ -132,6 +132,22 @@ struct Adder {
       }
     });
   }
+
+  // Adds all products, in the way that suits the lengths of the rows of B. kShort: rows of B may be short.
+  template <bool kShort>
+  __device__ __forceinline__ void Add(int64_t from, int64_t to, const T (&a_value)[kRows]) const {
+    constexpr int kLongEntries = 10;  // of a row of B
+    const int64_t length = to - from;
+    if constexpr (kShort) {
+      const int there = __popc(__ballot_sync(kAllLanes, length > 0));
+      const int are_long = __popc(__ballot_sync(kAllLanes, length >= kLongEntries));
+      if (2 * are_long <= there) {
+        AddAll(from, to, a_value);
+        return;
+      }
+    }
+    AddByRows(from, static_cast<int>(length), a_value);
+  }
 };
 
 // Adds the products of every `step`-th entry of A in [begin, end) to sums[g * count + rank], for `rows` <= kRows rows g
@@ -141,7 +157,6 @@ template <typename T, typename Ring, int kRows, bool kShort, typename Find>
 __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int64_t begin, int64_t end,
                                             int step, int rows, bool whole, int32_t first, int32_t last,
                                             const Find& find, int count, T* sums) {
-  constexpr int kLongEntries = 10;  // of a row of B
   const int lane = threadIdx.x % 32;
   const T* a_values = static_cast<const T*>(a.values);
   const Adder<T, Ring, kRows, Find> adder = {b.column_indices, static_cast<const T*>(b.values), find, count, sums};
@@ -157,16 +172,7 @@ __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCs
     }
     next = RowOfB(a, b, i + 32 * step, end);
     if (!whole) LowerBounds(b.column_indices, first, last + 1, &now.from, &now.to);
-    const int64_t length = now.to - now.from;
-    if constexpr (kShort) {
-      const int there = __popc(__ballot_sync(kAllLanes, length > 0));
-      const int are_long = __popc(__ballot_sync(kAllLanes, length >= kLongEntries));
-      if (2 * are_long <= there) {
-        adder.AddAll(now.from, now.to, a_value);
-        continue;
-      }
-    }
-    adder.AddByRows(now.from, static_cast<int>(length), a_value);
+    adder.template Add<kShort>(now.from, now.to, a_value);
   }
 }
 
