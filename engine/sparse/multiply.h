@@ -16,8 +16,9 @@
 // Results are bit-identical from run to run on one device.
 //
 // On the CPU SuiteSparse:GraphBLAS multiplies block of rows by block of rows; a checkpoint between the blocks may end
-// the call as CANCELLED. On CUDA a product is one sequence of kernels, which nothing interrupts; a mask is applied
-// after the whole of op(A) B is computed.
+// the call as CANCELLED. On CUDA a product is one sequence of kernels, which nothing interrupts. Under a mask only the
+// entries of the mask are looked for, and no memory is taken for the whole of op(A) B; a complement mask is applied
+// after the whole is computed.
 //
 // Memory. The size of C is known only after its pattern. Plans and results are therefore allocated on the device, from
 // its stream-ordered pool; the arena gives the workspace of MultiplyEstimate.
@@ -47,7 +48,8 @@ enum class Semiring {
   kMinPlus,  // shortest paths; absent means infinity
 };
 
-// Which kernels compute the rows on CUDA; the CPU ignores it.
+// Which kernels compute the rows on CUDA; the CPU ignores it. A product under a mask that is not a complement has
+// kernels of its own (cuda/masked.h), whatever the path.
 enum class MultiplyPath {
   // Per group of eight rows: tensor-core tiles where each product of two tiles does at least 32 multiplications
   // (cuda/tiles.h: kTileMultiplications), otherwise scalar kernels. Beside that, reuse plans as many_executions says.
@@ -63,7 +65,7 @@ struct MultiplyOptions {
   MultiplyPath path = MultiplyPath::kAuto;
   // Lets planning take longer and the plan take more memory, for faster executions. On CUDA the plan then becomes a
   // reuse plan, which stores the operands of every multiplication (8 bytes each, three times that while it is made),
-  // if entries of C need few multiplications each.
+  // if entries of C need few multiplications each; not under a mask, unless it is a complement.
   bool many_executions = false;
   bool transpose_a = false;  // op(A) is A^T
   // The mask leaves out the entries of op(A) B that are not entries of the mask; with complement_mask, the entries that
@@ -81,7 +83,9 @@ struct MultiplyOptions {
 struct MultiplyEstimate {
   static constexpr int64_t kMostCounted = int64_t{1} << 55;
   int64_t multiplications = 0;  // of values: the sum over entries a_ik of the number of entries in row k of B
-  int64_t max_entries = 0;      // upper bound on the entries of C: each row has min(multiplications, columns) at most
+  // Upper bound on the entries of C: each row has min(multiplications, columns) at most, or the number of entries of
+  // the mask's row, unless complement_mask is set.
+  int64_t max_entries = 0;
   // Arena bytes for the plan and for each execution. On the CPU, GraphBLAS takes this memory beside the arena, and some
   // ten MB a core for the blocks of rows under way, which are not counted.
   int64_t workspace_bytes = 0;
@@ -142,8 +146,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
                                                   const ConstPatternView& b, const MultiplyOptions& options);
 
 // The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
-// the pattern. Waits for the device once (on CUDA twice with a mask or an addend). UNIMPLEMENTED for transpose_a of
-// 2^31 entries and more on CUDA.
+// the pattern. Waits for the device once (on CUDA twice with a complement mask or an addend). UNIMPLEMENTED for
+// transpose_a of 2^31 entries and more on CUDA.
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options);
 

@@ -15,10 +15,10 @@ namespace {
 constexpr int kLanesPerRow = 8;
 
 // Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
-// `kinds` and `offsets` may be null.
+// `kinds`, `offsets` and `mask_offsets` may be null.
 __global__ void __launch_bounds__(kThreads, 5)
     AnalyseKernel(ConstPatternView a, ConstPatternView b, RowLimits limits, Counters* counters, RowExtent* extents,
-                  uint8_t* kinds, int64_t* offsets, bool count_runs) {
+                  uint8_t* kinds, int64_t* offsets, const int64_t* mask_offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
   __shared__ int32_t long_rows[kRows];
   __shared__ int long_count;
@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads, 5)
   unsigned long long sum[kSums] = {};  // of this thread's rows: multiplications, entries at most, runs
   const auto note = [&](int64_t row, int64_t a_entries, const RowWork& w) {
     sum[0] += w.multiplications;
-    sum[1] += min(w.multiplications, columns);
+    const unsigned long long most = mask_offsets == nullptr ? columns : mask_offsets[row + 1] - mask_offsets[row];
+    sum[1] += min(w.multiplications, most);
     sum[2] += w.runs;
     if (kinds == nullptr) return;
     const RowExtent extent = {w.first, w.last,
@@ -124,10 +125,11 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 }
 
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
-                     RowExtent* extents, uint8_t* kinds, int64_t* offsets, bool count_runs) {
+                     RowExtent* extents, uint8_t* kinds, int64_t* offsets, const int64_t* mask_offsets,
+                     bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
   return Launcher(ctx).LaunchCapped(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a), counters,
-                                    extents, kinds, offsets, count_runs);
+                                    extents, kinds, offsets, mask_offsets, count_runs);
 }
 
 absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, bool counted,

@@ -27,10 +27,12 @@ int64_t PatternWorkspaceBytes(int64_t rows);
 absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows);
 
 // Counts multiplications and max_entries into `counters`, which must be 0. Unless `kinds` is null, also writes extents
-// and kinds of rows, and 0 to `entries` of rows without multiplications. With count_runs, also counts the runs of
-// entries of A in one tile. Does not wait.
+// and kinds of rows, and 0 to `entries` of rows without multiplications. Unless `mask_offsets` is null, a row has as
+// many entries as the mask's row at most. With count_runs, also counts the runs of entries of A in one tile. Does not
+// wait.
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
-                     RowExtent* extents, uint8_t* kinds, int64_t* entries, bool count_runs);
+                     RowExtent* extents, uint8_t* kinds, int64_t* entries, const int64_t* mask_offsets,
+                     bool count_runs);
 
 // Marks heavy rows in `kinds` and lists the rows of each class, except kTiled and kShort rows, and tiny ones if they
 // are `counted`. Does not wait.

@@ -20,15 +20,15 @@ MaskAddView Carve(Carver& carver, int64_t product_entries, int64_t addend_entrie
   return view;
 }
 
-// The patterns that C is made from; an absent mask or addend has no offsets.
+// The patterns that C is made from: the entries of the product that are not entries of `without`, and the addend's. An
+// absent pattern has no offsets.
 struct Operands {
-  ConstPatternView product, mask, addend;
-  bool complement;
+  ConstPatternView product, without, addend;
 };
 
 Operands OperandsOf(const ConstPatternView& product, const MultiplyOptions& options) {
-  Operands o = {product, {}, {}, options.complement_mask};
-  if (options.mask) o.mask = *options.mask;
+  Operands o = {product, {}, {}};
+  if (options.complement_mask) o.without = *options.mask;
   if (options.addend) o.addend = *options.addend;
   return o;
 }
@@ -53,21 +53,17 @@ struct Row {
   }
 };
 
-__device__ bool Keeps(const Operands& o, const Row& mask, int32_t column) {
-  return o.mask.row_offsets == nullptr || mask.Has(column) != o.complement;
-}
-
 // A warp takes a row. Writes the number of entries of C's row to `counts`, and to `of_product` the number of kept
 // entries before each entry of the row, complemented for an entry that is masked out.
 __global__ void CountKernel(Operands o, int64_t* counts, int64_t* of_product) {
   const int lane = threadIdx.x % 32;
   const int64_t row = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;
   if (row >= o.product.rows) return;
-  const Row product(o.product, row), mask(o.mask, row), addend(o.addend, row);
+  const Row product(o.product, row), without(o.without, row), addend(o.addend, row);
   int kept = 0, both = 0;
   for (int i = 0; i < product.length; i += 32) {
     const bool there = i + lane < product.length;
-    const bool keep = there && Keeps(o, mask, product.columns[i + lane]);
+    const bool keep = there && !without.Has(product.columns[i + lane]);
     const unsigned keeps = __ballot_sync(kAllLanes, keep);
     const int64_t before = kept + __popc(keeps & ((1u << lane) - 1));
     if (there) of_product[product.begin + i + lane] = keep ? before : ~before;

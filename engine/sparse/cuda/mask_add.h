@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogue of a product: a mask takes entries away, an addend brings entries. Internal to engine/sparse/cuda.
+// The epilogue of a product: a complement mask takes entries away, an addend brings entries. Other masks come in before
+// the product is made (masked.h). Internal to engine/sparse/cuda.
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ADD_H_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ADD_H_
 
@@ -14,7 +15,7 @@
 
 namespace intrawarp::cuda::spgemm {
 
-inline bool NeedsMaskAdd(const MultiplyOptions& options) { return options.mask || options.addend; }
+inline bool NeedsMaskAdd(const MultiplyOptions& options) { return options.complement_mask || options.addend; }
 
 // The arrays of MaskAdd, for kernels: where each entry goes. The index in C of each entry of the product, -1 when it is
 // masked out; the index in C of each entry of the addend, as -2 - index where the product has no entry.
@@ -23,8 +24,8 @@ struct MaskAddView {
   int64_t* of_addend;
 };
 
-// The part of a plan that holds the pattern of op(A) B before mask and addend, and where its entries go; empty without
-// either.
+// The part of a plan that holds the pattern of the product before complement mask and addend, and where its entries go;
+// empty without either.
 struct MaskAdd {
   CsrPattern product;
   Buffer places;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates and plans products on CUDA. The phases of planning are: transpose.h; short_rows.h (counts) where rows are
 // likely to be short; unless all are, analysis.h, tiles.h (counts), pattern.h (counts), row_bins.h; the columns by
-// pattern.h, short_rows.h and tiles.h; reuse_plan.h or row_pieces.h; mask_add.h. plan.cu executes. No phase has atomics
-// on values.
+// pattern.h, short_rows.h and tiles.h; reuse_plan.h or row_pieces.h; mask_add.h. Under a mask that is not a complement
+// they are transpose.h, masked.h and mask_add.h. plan.cu executes. No phase has atomics on values.
 #include <algorithm>
 #include <climits>
 #include <cstdint>
@@ -25,12 +25,13 @@ namespace {
 
 int64_t Counted(uint64_t n) { return static_cast<int64_t>(std::min<uint64_t>(n, MultiplyEstimate::kMostCounted)); }
 
-// Counts multiplications and max_entries of op(A) B. Waits.
-absl::StatusOr<MultiplyEstimate> CountWork(const ExecContext& ctx, const ConstPatternView& a,
-                                           const ConstPatternView& b) {
+// Counts multiplications and max_entries of op(A) B, of which `mask_offsets`, unless null, limits each row. Waits.
+absl::StatusOr<MultiplyEstimate> CountWork(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                           const int64_t* mask_offsets) {
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, false));
+  INTRAWARP_RETURN_IF_ERROR(
+      Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, mask_offsets, false));
   Counters totals;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, counters.as<void>(), sizeof(totals), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
@@ -47,17 +48,34 @@ int64_t TilePlanBytes(const ConstPatternView& a, const ConstPatternView& b, bool
   return TilePlan::MatrixBytes(a, forced) + TilePlan::MatrixBytes(b, forced) + TilePlan::ProductBytes(pairs, pairs);
 }
 
-// The estimate of the product alone: `a` is op(A), and C has neither mask nor addend.
+// Arena bytes of the rounded values of A and B.
+int64_t RoundedBytes(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
+  if (DroppedBits(options.precision) == 0) return 0;
+  return Arena::Rounded(a.entries * sizeof(float)) + Arena::Rounded(b.entries * sizeof(float));
+}
+
+// The estimate of the masked product: `a` is op(A), and C has no addend.
+absl::StatusOr<MultiplyEstimate> EstimateMasked(const ExecContext& ctx, const ConstPatternView& a,
+                                                const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b, options.mask->row_offsets));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t to_plan, MaskedWorkspaceBytes(*options.mask));
+  e.workspace_bytes = std::max(to_plan, RoundedBytes(a, b, options));
+  e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) +
+                 MaskedPieces::Bytes(MaskedPieces::CapacityFor(a.rows, e.max_entries));
+  e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
+  return e;
+}
+
+// The estimate of the product before complement mask and addend: `a` is op(A).
 absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const ConstPatternView& a,
                                                  const ConstPatternView& b, const MultiplyOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b));
+  if (IsMasked(options)) return EstimateMasked(ctx, a, b, options);
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b, nullptr));
   const ValueType type = ValueTypeOf(options.precision);
   const int64_t value_bytes = BytesPerValue(type);
   const bool tiles = TilesArePossible(a, b, options), forced = options.path == MultiplyPath::kTiles;
-  const int64_t rounded = DroppedBits(options.precision) == 0
-                              ? 0
-                              : Arena::Rounded(a.entries * value_bytes) + Arena::Rounded(b.entries * value_bytes);
-  const int64_t to_execute = rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, type, forced) : 0);
+  const int64_t to_execute =
+      RoundedBytes(a, b, options) + (tiles ? TileWorkspaceBytes(a.entries, b.entries, type, forced) : 0);
   e.workspace_bytes = std::max(PatternWorkspaceBytes(a.rows), to_execute);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RowBins::Bytes(a.rows) +
                  RowPieces::MostBytes(a, b, e.multiplications, e.max_entries, type);
@@ -85,7 +103,7 @@ absl::StatusOr<MultiplyEstimate> EstimateTransposed(const ExecContext& ctx, cons
   return e;
 }
 
-// Adds a mask and an addend to the estimate of the product, whose values then go through the workspace.
+// Adds a complement mask and an addend to the estimate of the product, whose values then go through the workspace.
 absl::Status AddMaskAdd(int64_t rows, const MultiplyOptions& options, MultiplyEstimate* e) {
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, MaskAdd::WorkspaceBytes(rows));
   e->workspace_bytes = std::max(e->workspace_bytes + static_cast<int64_t>(Arena::Rounded(e->value_bytes)), workspace);
@@ -134,7 +152,8 @@ absl::StatusOr<std::optional<Counters>> CountShort(Planning& p, const CounterMai
 absl::Status MeasureRows(Planning& p) {
   const PatternWorkspace& w = p.workspace;
   const bool try_tiles = TilesArePossible(p.a, p.b, p.plan.options);
-  INTRAWARP_RETURN_IF_ERROR(Analyse(p.ctx, p.a, p.b, w.counters, w.extents, p.kinds(), p.offsets(), try_tiles));
+  INTRAWARP_RETURN_IF_ERROR(
+      Analyse(p.ctx, p.a, p.b, w.counters, w.extents, p.kinds(), p.offsets(), nullptr, try_tiles));
   return try_tiles ? CountByTiles(p) : absl::OkStatus();
 }
 
@@ -206,9 +225,10 @@ absl::Status PrepareExecutions(Planning& p, const Counters& counters) {
   return absl::OkStatus();
 }
 
-// Plans the product alone: `a` is op(A), and the result is the pattern before mask and addend.
+// Plans the product: `a` is op(A), and the result is the pattern before complement mask and addend.
 absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                        Plan& plan) {
+  if (IsMasked(plan.options)) return PlanMasked(ctx, a, b, *plan.options.mask, &plan.masked);
   Device& device = ctx.device();
   CsrPattern c = {a.rows, b.columns, 0, {}, {}};
   const int64_t offsets_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t);

@@ -32,11 +32,12 @@ absl::StatusOr<Operands> PrepareOperands(const ExecContext& ctx, const Plan& pla
   return o;
 }
 
-// The values of the product, before mask and addend.
+// The values of the product, before complement mask and addend.
 absl::Status ExecuteProduct(const ExecContext& ctx, const Plan& plan, const ConstPatternView& product,
                             const ConstCsrView& a, const ConstCsrView& b, void* values) {
   const MultiplyOptions& options = plan.options;
   INTRAWARP_ASSIGN_OR_RETURN(const Operands o, PrepareOperands(ctx, plan, a, b));
+  if (IsMasked(options)) return ExecuteMasked(ctx, plan.masked, product, options, o.a, o.b, values);
   if (!plan.reuse.empty()) {
     return ExecuteReusePlan(ctx, plan.reuse, product.entries, o.a, o.b, options.semiring, options.alpha, values);
   }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/cuda/mask_add.h"
+#include "engine/sparse/cuda/masked.h"
 #include "engine/sparse/cuda/reuse_plan.h"
 #include "engine/sparse/cuda/row_bins.h"
 #include "engine/sparse/cuda/row_pieces.h"
@@ -23,13 +24,14 @@ struct Plan final : DevicePlan {
   Plan(const MultiplyOptions& options, Executions executions) : options(options), executions(executions) {}
 
   int64_t bytes() const override {
-    return transpose.bytes() + row_bins.bytes() + row_pieces.bytes() + tiles.bytes() + reuse.bytes() + mask_add.bytes();
+    return transpose.bytes() + row_bins.bytes() + row_pieces.bytes() + tiles.bytes() + reuse.bytes() + masked.bytes() +
+           mask_add.bytes();
   }
   absl::Status Execute(const ExecContext& ctx, const ConstPatternView& c, const ConstCsrView& a, const ConstCsrView& b,
                        void* values) const override;
 
   // Whether the one execution writes the columns of tiny and short rows, which planning leaves out.
-  bool DefersColumns() const { return executions == Executions::kOnce && !NeedsMaskAdd(options); }
+  bool DefersColumns() const { return executions == Executions::kOnce && !IsMasked(options) && !NeedsMaskAdd(options); }
 
   MultiplyOptions options;
   Executions executions;
@@ -38,6 +40,7 @@ struct Plan final : DevicePlan {
   RowPieces row_pieces;
   TilePlan tiles;
   ReusePlan reuse;
+  MaskedPieces masked;
   MaskAdd mask_add;
 };
 

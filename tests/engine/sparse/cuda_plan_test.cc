@@ -139,6 +139,44 @@ TEST_F(CudaPlanTest, MaskAddDividesItsMemory) {
   EXPECT_EQ(part.bytes(), part.product.bytes() + static_cast<int64_t>(part.places.bytes()));
 }
 
+TEST_F(CudaPlanTest, OnlyAComplementMaskNeedsTheWholeProduct) {
+  MultiplyOptions options;
+  EXPECT_FALSE(IsMasked(options));
+  options.mask = ConstPatternView{};
+  EXPECT_TRUE(IsMasked(options));
+  EXPECT_FALSE(NeedsMaskAdd(options));
+  options.complement_mask = true;
+  EXPECT_FALSE(IsMasked(options));
+  EXPECT_TRUE(NeedsMaskAdd(options));
+}
+
+// Pieces of a warp and of a block share an array, from its two ends.
+TEST_F(CudaPlanTest, MaskedPiecesMeetInTheMiddle) {
+  MaskedPieces pieces;
+  pieces.capacity = 10;
+  pieces.memory = Memory(MaskedPieces::Bytes(10));
+  const MaskedPiecesView v = pieces.view();
+  ExpectDivided(pieces.memory, {RangeOf(v.lengths, 2), RangeOf(v.array, 10)});
+  EXPECT_EQ(&v.At(false, 0), v.array);
+  EXPECT_EQ(&v.At(false, 9), v.array + 9);
+  EXPECT_EQ(&v.At(true, 0), v.array + 9);
+  EXPECT_EQ(&v.At(true, 9), v.array);
+}
+
+// Rows that are cut into the most pieces: single entries, and entries that fill a piece and begin another.
+TEST_F(CudaPlanTest, TheCapacityOfMaskedPiecesIsEnough) {
+  EXPECT_EQ(MaskedPieces::CapacityFor(100, 0), 0);
+  EXPECT_EQ(MaskedPieces::CapacityFor(100, 7), 7);
+  EXPECT_GE(MaskedPieces::CapacityFor(100, 100), 100);
+  EXPECT_GE(MaskedPieces::CapacityFor(1, 1), 1);
+  for (int64_t pieces : {1, 2, 5}) {
+    EXPECT_GE(MaskedPieces::CapacityFor(1, pieces * kWarpPiece + 1), pieces + 1);
+    EXPECT_GE(MaskedPieces::CapacityFor(9, 9 * (pieces * kWarpPiece + 1)), 9 * (pieces + 1));
+  }
+  EXPECT_GE(MaskedPieces::CapacityFor(INT32_MAX, int64_t{1} << 40),
+            int64_t{INT32_MAX} + (int64_t{1} << 40) / kWarpPiece);
+}
+
 TEST_F(CudaPlanTest, TilesDivideTheirMemory) {
   const HostCsr<double> host_a = RandomMatrix(50, 61, 0.5, 1), host_b = RandomMatrix(61, 40, 0.5, 2);
   const ConstPatternView a = host_a.view(), b = host_b.view();
@@ -194,6 +232,7 @@ TEST_F(CudaPlanTest, BytesAreTheSumOfTheParts) {
   give(plan.reuse.pairs, 6002);
   give(plan.reuse.starts, 703);
   give(plan.reuse.bases, 84);
+  give(plan.masked.memory, 90);
   give(plan.mask_add.product.row_offsets, 95);
   give(plan.mask_add.product.column_indices, 106);
   give(plan.mask_add.places, 117);
