@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels]
+//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels] [--masked]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -13,6 +13,10 @@
 //   MB        peak of the device's pool over one product, operands left out; cuMB: cuSPARSE's buffers and C
 // Each result is checked first: C x against A (B x) in float64. With --kernels, each product's work on the GPU follows
 // its line, in us: when it begins, how long it takes.
+//
+// With --masked a line is C = A A under the mask A, for square A, beside the whole product: product, plan and exec as
+// above, of the masked product; whole: product of the whole; x: whole over product (above 1: the mask saves time); MB
+// and whole: the peaks of the device's pool, on a GPU. Each entry is checked against the whole product.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -53,6 +57,7 @@ struct Flags {
   int repeats = 20;
   bool csv = false;
   bool kernels = false;
+  bool masked = false;
 };
 
 struct PrecisionRow {
@@ -268,6 +273,126 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   return absl::OkStatus();
 }
 
+struct MaskedLine {
+  std::string matrix, precision;
+  int64_t a_entries = 0, products = 0, entries = 0, whole_entries = 0;
+  double product = 0, plan = 0, execute = 0, whole = 0;  // seconds
+  int64_t peak = 0, whole_peak = 0;                      // bytes
+  std::string note;
+};
+
+void PrintMaskedHeader(const Flags& flags) {
+  if (flags.csv) {
+    std::printf(
+        "matrix,precision,nnz_a,products,nnz_c,nnz_whole,product_ms,plan_ms,execute_ms,whole_ms,over_whole,peak_mb,"
+        "whole_mb,note\n");
+    return;
+  }
+  std::printf("%-14s %-5s %9s %9s %9s %9s %8s %8s %8s %8s %5s %8s %8s\n", "matrix", "prec", "nnz(A)", "products",
+              "nnz(C)", "nnz(AA)", "product", "plan", "exec", "whole", "x", "MB", "whole");
+}
+
+void Print(const Flags& flags, const MaskedLine& l) {
+  const char* format = flags.csv ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.4f,%.4f,%.4f,%.2f,%.1f,%.1f,%s\n"
+                                 : "%-14s %-5s %9lld %9lld %9lld %9lld %8.3f %8.3f %8.3f %8.3f %5.2f %8.1f %8.1f %s\n";
+  std::printf(format, l.matrix.c_str(), l.precision.c_str(), static_cast<long long>(l.a_entries),
+              static_cast<long long>(l.products), static_cast<long long>(l.entries),
+              static_cast<long long>(l.whole_entries), l.product * 1e3, l.plan * 1e3, l.execute * 1e3, l.whole * 1e3,
+              l.product > 0 ? l.whole / l.product : 0, l.peak * 1e-6, l.whole_peak * 1e-6, l.note.c_str());
+  std::fflush(stdout);
+}
+
+// Whether `c` has the entries of `whole` that are entries of `mask`, within `tolerance` of the largest value of a row.
+template <typename T>
+absl::Status CheckMasked(const HostCsr<T>& whole, const HostCsr<T>& mask, const HostCsr<T>& c, double tolerance) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateCsr(c));
+  int64_t at = 0;
+  for (int32_t r = 0; r < whole.rows; ++r) {
+    int64_t w = whole.row_offsets[r];
+    double largest = 0;
+    for (int64_t i = w; i < whole.row_offsets[r + 1]; ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(whole.values[i])));
+    }
+    for (int64_t m = mask.row_offsets[r]; m < mask.row_offsets[r + 1]; ++m) {
+      while (w < whole.row_offsets[r + 1] && whole.column_indices[w] < mask.column_indices[m]) ++w;
+      if (w == whole.row_offsets[r + 1] || whole.column_indices[w] != mask.column_indices[m]) continue;
+      if (at == c.row_offsets[r + 1] || c.column_indices[at] != whole.column_indices[w] ||
+          std::abs(static_cast<double>(c.values[at]) - static_cast<double>(whole.values[w])) > tolerance * largest) {
+        return absl::InternalError(absl::StrCat("WRONG in row ", r, ", column ", mask.column_indices[m]));
+      }
+      ++at;
+    }
+    if (at != c.row_offsets[r + 1]) return absl::InternalError(absl::StrCat("WRONG: row ", r, " is too long"));
+  }
+  return absl::OkStatus();
+}
+
+// A product in a workspace of its own, on the stream of `base`.
+struct TimedProduct {
+  CsrMatrix c;
+  double product = 0, plan = 0, execute = 0;  // seconds
+  int64_t multiplications = 0, peak = 0;
+};
+
+absl::StatusOr<TimedProduct> TimeSquare(const ExecContext& base, const ConstCsrView& a, const MultiplyOptions& options,
+                                        int repeats) {
+  TimedProduct t;
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyEstimate estimate, EstimateMultiply(base, a, a, options));
+  t.multiplications = estimate.multiplications;
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer workspace,
+                             base.device().Allocate(std::max<int64_t>(estimate.workspace_bytes, 1), base.stream()));
+  Arena arena(std::move(workspace));
+  const ExecContext ctx = base.WithArena(arena);
+#if INTRAWARP_WITH_CUDA
+  const int64_t before = ctx.is_cuda() ? PoolUsedBytes() : 0;
+  if (ctx.is_cuda()) ResetPoolPeak();
+#endif
+  INTRAWARP_ASSIGN_OR_RETURN(t.c, Multiply(ctx, a, a, options));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+#if INTRAWARP_WITH_CUDA
+  if (ctx.is_cuda()) t.peak = PoolPeakBytes() - before + estimate.workspace_bytes;
+#endif
+  INTRAWARP_ASSIGN_OR_RETURN(t.product,
+                             MedianSeconds(ctx, repeats, [&] { return Multiply(ctx, a, a, options).status(); }));
+  INTRAWARP_ASSIGN_OR_RETURN(t.plan,
+                             MedianSeconds(ctx, repeats, [&] { return PlanMultiply(ctx, a, a, options).status(); }));
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyPlan plan, PlanMultiply(ctx, a, a, options));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      t.execute, MedianSeconds(ctx, repeats, [&] { return ExecuteMultiply(ctx, plan, a, a, t.c.values()); }));
+  return t;
+}
+
+template <typename T>
+absl::Status MeasureMasked(Device& device, const HostCsr<T>& host_a, const PrecisionRow& precision, const Flags& flags,
+                           MaskedLine* line) {
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned, OwnedContext::Create(device, 1 << 20));
+  const ExecContext ctx = owned.context();
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(device, ctx.stream(), host_a));
+  MultiplyOptions options;
+  options.precision = precision.precision;
+  options.path = flags.path;
+  const int repeats = ctx.is_cuda() ? flags.repeats : 3;
+  INTRAWARP_ASSIGN_OR_RETURN(const TimedProduct whole, TimeSquare(ctx, a.view(), options, repeats));
+  options.mask = a.view();
+  INTRAWARP_ASSIGN_OR_RETURN(const TimedProduct masked, TimeSquare(ctx, a.view(), options, repeats));
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<T> host_whole, whole.c.Download<T>(device, ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<T> host_masked, masked.c.Download<T>(device, ctx.stream()));
+  *line = {line->matrix,
+           line->precision,
+           host_a.entries(),
+           whole.multiplications,
+           host_masked.entries(),
+           host_whole.entries(),
+           masked.product,
+           masked.plan,
+           masked.execute,
+           whole.product,
+           masked.peak,
+           whole.peak,
+           {}};
+  return CheckMasked(host_whole, host_a, host_masked, precision.tolerance);
+}
+
 template <typename T>
 HostCsr<T> Cast(const HostCsr<double>& m) {
   return {m.rows, m.columns, m.row_offsets, m.column_indices, std::vector<T>(m.values.begin(), m.values.end())};
@@ -298,6 +423,24 @@ absl::Status MeasureMatrix(Device& device, const std::string& name, const Flags&
   return absl::OkStatus();
 }
 
+absl::Status MeasureMaskedMatrix(Device& device, const std::string& name, const Flags& flags) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, Load(name, flags));
+  if (a.rows != a.columns) return absl::OkStatus();
+  for (const PrecisionRow& row : kPrecisions) {
+    if (std::find(flags.precisions.begin(), flags.precisions.end(), row.name) == flags.precisions.end()) continue;
+    MaskedLine line;
+    line.matrix = name.substr(0, name.find(".mtx"));
+    line.precision = row.name;
+    const absl::Status s = row.precision == MultiplyPrecision::kFp64
+                               ? MeasureMasked(device, a, row, flags, &line)
+                               : MeasureMasked(device, Cast<float>(a), row, flags, &line);
+    if (!s.ok()) line.note = s.ToString();
+    Print(flags, line);
+    INTRAWARP_RETURN_IF_ERROR(device.health());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Flags& flags) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(flags.device));
   std::vector<std::string> names = flags.matrices;
@@ -317,9 +460,10 @@ absl::Status Run(const Flags& flags) {
   INTRAWARP_ASSIGN_OR_RETURN(const double bytes_per_second, BytesPerSecond(owned.context()));
   std::printf("# %s, %s: copy at %.0f GB/s read and written, median of %d\n", device->name().c_str(),
               device->model().c_str(), bytes_per_second * 1e-9, flags.repeats);
-  PrintHeader(flags);
+  flags.masked ? PrintMaskedHeader(flags) : PrintHeader(flags);
   for (const std::string& name : names) {
-    const absl::Status s = MeasureMatrix(*device, name, flags, bytes_per_second);
+    const absl::Status s = flags.masked ? MeasureMaskedMatrix(*device, name, flags)
+                                        : MeasureMatrix(*device, name, flags, bytes_per_second);
     if (!s.ok()) std::printf("%s: %s\n", name.c_str(), s.ToString().c_str());
     INTRAWARP_RETURN_IF_ERROR(device->health());
   }
@@ -329,6 +473,7 @@ absl::Status Run(const Flags& flags) {
 bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (arg == "--csv") return flags->csv = true;
   if (arg == "--kernels") return flags->kernels = true;
+  if (arg == "--masked") return flags->masked = true;
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(arg, absl::MaxSplits('=', 1));
   const std::string value(parts.second);
   if (parts.first == "--device") return flags->device = value, true;
