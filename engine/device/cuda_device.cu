@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/cuda_partitions.h"
+#include "engine/device/graph_pool.h"
 
 namespace intrawarp {
 namespace {
@@ -70,8 +71,11 @@ class CudaDevice final : public Device {
         name_(absl::StrCat("cuda:", ordinal)),
         model_(properties.name),
         partitions_(std::move(partitions)) {}
-  // The green contexts go while the GPU is the current device.
-  ~CudaDevice() override { (void)cudaSetDevice(ordinal_); }
+  // The green contexts are destroyed while the GPU is the current device.
+  ~CudaDevice() override {
+    (void)cudaSetDevice(ordinal_);
+    DropExecutables(*this);
+  }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   const std::string& name() const override { return name_; }

@@ -6,6 +6,7 @@
 #include "engine/base/status_macros.h"
 #if INTRAWARP_WITH_CUDA
 #include "engine/device/cuda_device.h"
+#include "engine/device/graph_pool.h"
 #endif
 
 namespace intrawarp {
@@ -26,14 +27,7 @@ absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const Reco
   const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owned(graph, &cudaGraphDestroy);
   INTRAWARP_RETURN_IF_ERROR(enqueued);
   INTRAWARP_CUDA_RETURN_IF_ERROR(ended);
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
-  if (instantiated == cudaErrorLaunchOutOfResources || instantiated == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // neither is sticky
-    return std::shared_ptr<void>();
-  }
-  INTRAWARP_CUDA_RETURN_IF_ERROR(instantiated);
-  return std::shared_ptr<void>(executable, [](void* p) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(p)); });
+  return MakeExecutable(ctx.device(), graph);
 }
 
 }  // namespace

@@ -144,6 +144,31 @@ TEST_F(CudaPartitionsTest, RecordingsKeepToThePartitionThatTheyWereMadeIn) {
   }
 }
 
+// The driver's form of a recording is used again by the next one of the same shape, in the partition of that one.
+TEST_F(CudaPartitionsTest, ARecordingOfTheShapeOfAnotherKeepsToItsOwnPartition) {
+  Arena none;
+  for (int round = 0; round < 2; ++round) {
+    for (const Partition partition : {Partition::kBatch, Partition::kFrames, Partition::kWhole}) {
+      const Stream stream = *device().CreateStream(partition);
+      const std::set<int> expected = Marked(stream.view());
+      const Buffer seen = *device().Allocate(kMostMultiprocessors, stream.view());
+      const ExecContext ctx(device(), stream.view(), none);
+      const absl::StatusOr<Recording> recording = Recording::Make(ctx, [&](const ExecContext& c) {
+        INTRAWARP_RETURN_IF_ERROR(c.device().Fill(seen.as<void>(), 0, kMostMultiprocessors, c.stream()));
+        return MarkMultiprocessors(c, seen.as<uint8_t>());
+      });
+      ASSERT_OK(recording) << recording.status();
+      EXPECT_EQ(Marked(stream.view(),
+                       [&](const ExecContext& c, uint8_t* out) {
+                         INTRAWARP_RETURN_IF_ERROR(recording->Enqueue(c));
+                         return c.device().Copy(out, seen.as<void>(), kMostMultiprocessors, c.stream());
+                       }),
+                expected)
+          << static_cast<int>(partition);
+    }
+  }
+}
+
 TEST_F(CudaPartitionsTest, MemoryAndEventsAreOfAllPartitions) {
   constexpr size_t kCount = 1 << 20, kBytes = kCount * sizeof(int);
   const Partition partitions[] = {Partition::kFrames, Partition::kBatch, Partition::kWhole};

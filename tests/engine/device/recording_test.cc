@@ -39,6 +39,29 @@ TEST_P(RecordingTest, RunsWhenAndAsOftenAsItIsEnqueued) {
   EXPECT_EQ(calls, ctx().is_cuda() ? 1 : 3);
 }
 
+// On CUDA the driver's form of one is used again for the next one of the same shape, with its own memory and sizes, and
+// two that exist at once have a form each.
+TEST_P(RecordingTest, OneAfterAndBesideAnotherOfTheSameShape) {
+  const std::vector<float> values = RandomFloats(kFloats, 5, -1, 1);
+  float* direct = Upload(values);
+  ASSERT_OK(Smooth(ctx(), direct));
+  const std::vector<float> expected = Download(direct, kFloats);
+  std::optional<Recording> before;
+  for (int i = 0; i < 4; ++i) {
+    float* io = Upload(values);
+    absl::StatusOr<Recording> recording = Recording::Make(ctx(), [io](const ExecContext& c) { return Smooth(c, io); });
+    ASSERT_OK(recording) << recording.status();
+    ASSERT_OK(recording->Enqueue(ctx()));
+    EXPECT_EQ(Download(io, kFloats), expected) << i;
+    if (before) {
+      const std::vector<float> unchanged = Download(io, kFloats);
+      ASSERT_OK(before->Enqueue(ctx()));
+      EXPECT_EQ(Download(io, kFloats), unchanged) << i;
+    }
+    if (i % 2 == 0) before.emplace(*std::move(recording));
+  }
+}
+
 TEST_P(RecordingTest, AnErrorOfTheWorkIsReturnedAndTheStreamGoesOn) {
   const auto fails = [](const ExecContext&) { return absl::InvalidArgumentError("no"); };
   absl::StatusOr<Recording> recording = Recording::Make(ctx(), fails);
