@@ -4,7 +4,9 @@
 //
 //   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
 //               [--sessions=8] [--seconds=2] [--iterations=N] [--finest_iterations=N] [--levels=N] [--tolerance=X]
-//               [--momentum=X] [--velocity_grid=full|half]
+//               [--momentum=X] [--velocity_grid=full|half] [--mask]
+//
+// With --mask a fixed mask has a weight of a half in one half of the frame, and 0 in a corner.
 //
 // First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
 // distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
@@ -44,6 +46,7 @@ struct BenchOptions {
   std::string device;
   int size, frames, breaths, multiprocessors, sessions;
   double seconds;
+  bool has_mask;
   LogDemonsOptions demons;
 };
 
@@ -66,7 +69,8 @@ CommandSyntax Syntax() {
            integer("levels", "the default", 1),
            number("tolerance", "the default"),
            number("momentum", "the default"),
-           {.name = "velocity_grid", .placeholder = "full|half", .help = "the default", .choices = {"full", "half"}}}};
+           {.name = "velocity_grid", .placeholder = "full|half", .help = "the default", .choices = {"full", "half"}},
+           {.name = "mask", .type = FlagType::kSwitch, .placeholder = "", .help = "register under a mask of weights"}}};
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
@@ -79,6 +83,7 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.multiprocessors = static_cast<int>(flags.Integer("multiprocessors", 96));
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
+  options.has_mask = flags.Has("mask");
   if (flags.Has("iterations")) options.demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
   if (flags.Has("finest_iterations")) {
     options.demons.finest_iterations = static_cast<int>(flags.Integer("finest_iterations", 1));
@@ -107,7 +112,18 @@ struct Bed {
   const BreathSequence& sequence;
   LogDemonsOptions demons;
   const PreparedImage& resident;
+  // Null: none.
+  const PreparedImage* mask;
 };
+
+std::vector<float> Weights(const Geometry& g) {
+  std::vector<float> weights(g.voxels());
+  for (int64_t v = 0; v < g.voxels(); ++v) {
+    const int64_t x = v % g.size.x, z = v / (int64_t{g.size.x} * g.size.y);
+    weights[v] = 8 * x < g.size.x && 8 * z < g.size.z ? 0.0f : 2 * x < g.size.x ? 0.5f : 1.0f;
+  }
+  return weights;
+}
 
 // One session's frames, each from the one before.
 class Session {
@@ -165,6 +181,7 @@ class Session {
     RegistrationInput input;
     input.fixed = &frame;
     input.moving = &bed.resident;
+    input.fixed_mask = bed.mask;
     input.stages = {bed.demons};
     return input;
   }
@@ -287,10 +304,14 @@ absl::Status Bench(const BenchOptions& options) {
                              BreathSequence::Create({.size = options.size, .frames = options.frames}));
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, Open(options));
   OwnedContext owned = Value(OwnedContext::Create(
-      *device, static_cast<size_t>(PreparedImage::WorkspaceBytes(sequence.geometry(), PixelType::kInt16))));
+      *device, static_cast<size_t>(std::max(PreparedImage::WorkspaceBytes(sequence.geometry(), PixelType::kInt16),
+                                            PreparedImage::WorkspaceBytes(sequence.geometry(), PixelType::kFloat32)))));
   const PreparedImage resident = Value(PreparedImage::Prepare(owned.context(), sequence.resident().data(),
                                                               PixelType::kInt16, 1, 0, sequence.geometry()));
-  const Bed bed{*device, sequence, options.demons, resident};
+  const std::vector<float> weights = Weights(sequence.geometry());
+  const PreparedImage mask =
+      Value(PreparedImage::Prepare(owned.context(), weights.data(), PixelType::kFloat32, 1, 0, sequence.geometry()));
+  const Bed bed{*device, sequence, options.demons, resident, options.has_mask ? &mask : nullptr};
   INTRAWARP_RETURN_IF_ERROR(device->Warm(device->kind() == DeviceKind::kCuda ? int64_t{8} << 30 : 0));
   std::printf("%s (%s), %d^3 voxels, %d frames a breath, %d multiprocessors\n", device->name().c_str(),
               device->model().c_str(), options.size, options.frames, device->multiprocessors(Partition::kFrames));

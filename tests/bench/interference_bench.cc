@@ -5,7 +5,8 @@
 //   interference_bench --scenario=frames|capacity|overload|overhead|soak [--device=D] [--json=PATH] [...]
 //
 //   frames     sessions at --rates, alone and beside each of --floods: 4 clients that square a matrix (fem, rmat), 2
-//              that upload volumes (uploads), 4 that register with affine,ffd (registrations), all of them (all).
+//              that upload volumes (uploads), 4 that register with affine,ffd (registrations), all of them (all), some
+//              at once (fem+uploads).
 //              Printed: latencies, their ratio to those alone, the mean of each phase of all frames and of the slowest,
 //              and the rate of each flood against its rate without frames. Rates count an operation in part that
 //              reaches over an end of the measurement.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "tests/bench/bench_support.h"
 #include "tests/bench/interference/statistics.h"
@@ -86,6 +87,10 @@ std::unique_ptr<Flood> StartRegistrations(Site& site) {
   });
 }
 
+std::vector<std::string> FloodsOf(const std::string& names) {
+  return absl::StrSplit(names == "all" ? "fem+rmat+uploads+registrations" : names, '+');
+}
+
 absl::Status PrepareRegistrations(Site& site) {
   INTRAWARP_ASSIGN_OR_RETURN(const BreathSequence* images, site.Images(site.options().size));
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client, site.Connect());
@@ -137,22 +142,29 @@ double Flood::Rate(double from, double to) const {
   return operations / (to - from);
 }
 
-absl::Status PrepareFloods(Site& site, const std::string& name) {
-  const bool all = name == "all";
-  if (all || name == "fem") INTRAWARP_RETURN_IF_ERROR(site.PutMatrix(site.options().fem));
-  if (all || name == "rmat") INTRAWARP_RETURN_IF_ERROR(site.PutMatrix(site.options().rmat));
-  if (all || name == "registrations") INTRAWARP_RETURN_IF_ERROR(PrepareRegistrations(site));
-  if (all || name == "fem" || name == "rmat" || name == "registrations" || name == "uploads") return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--floods: there is no ", name));
+absl::Status PrepareFloods(Site& site, const std::string& names) {
+  for (const std::string& name : FloodsOf(names)) {
+    if (name == "fem") {
+      INTRAWARP_RETURN_IF_ERROR(site.PutMatrix(site.options().fem));
+    } else if (name == "rmat") {
+      INTRAWARP_RETURN_IF_ERROR(site.PutMatrix(site.options().rmat));
+    } else if (name == "registrations") {
+      INTRAWARP_RETURN_IF_ERROR(PrepareRegistrations(site));
+    } else if (name != "uploads") {
+      return absl::InvalidArgumentError(absl::StrCat("--floods: there is no ", name));
+    }
+  }
+  return absl::OkStatus();
 }
 
-std::vector<std::unique_ptr<Flood>> StartFloods(Site& site, const std::string& name) {
+std::vector<std::unique_ptr<Flood>> StartFloods(Site& site, const std::string& names) {
   std::vector<std::unique_ptr<Flood>> floods;
-  const bool all = name == "all";
-  if (all || name == "fem") floods.push_back(StartProducts(site, "fem", site.options().fem));
-  if (all || name == "rmat") floods.push_back(StartProducts(site, "rmat", site.options().rmat));
-  if (all || name == "uploads") floods.push_back(StartUploads(site));
-  if (all || name == "registrations") floods.push_back(StartRegistrations(site));
+  for (const std::string& name : FloodsOf(names)) {
+    if (name == "fem") floods.push_back(StartProducts(site, "fem", site.options().fem));
+    if (name == "rmat") floods.push_back(StartProducts(site, "rmat", site.options().rmat));
+    if (name == "uploads") floods.push_back(StartUploads(site));
+    if (name == "registrations") floods.push_back(StartRegistrations(site));
+  }
   return floods;
 }
 

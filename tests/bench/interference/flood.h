@@ -52,10 +52,10 @@ class Flood {
   std::vector<std::thread> threads_;
 };
 
-// Makes what the floods of a name need resident, so that their start costs nothing. "all" is every one of them.
-absl::Status PrepareFloods(Site& site, const std::string& name);
-// Starts them: fem and rmat (4 clients that square a matrix), uploads (2), registrations (4: affine,ffd), all.
-std::vector<std::unique_ptr<Flood>> StartFloods(Site& site, const std::string& name);
+// Makes what floods need resident, so that their start costs nothing. `names`: one, several with + between, or "all".
+absl::Status PrepareFloods(Site& site, const std::string& names);
+// Starts them: fem and rmat (4 clients that square a matrix), uploads (2), registrations (4: affine,ffd).
+std::vector<std::unique_ptr<Flood>> StartFloods(Site& site, const std::string& names);
 
 }  // namespace intrawarp::bench
 
