@@ -250,7 +250,7 @@ __device__ inline void TakeOver(const LnccArgs& args, int x, int y, int z, float
   }
 }
 
-// Of kChannels images of boxes at `in`, to args.sums.
+// Sums kChannels images of boxes at `in` along x and y, to args.sums.
 template <int kRadius, int kChannels>
 __global__ void __launch_bounds__(kPlaneThreads)
     SumPlanesKernel(const __grid_constant__ LnccArgs args, const float* in) {

@@ -60,7 +60,7 @@ struct LnccPlan {
     return MakeLnccTiles(n, {(n.x + count - 1) / count, kTileY, kTileZ});
   }
 
-  // Of the grid of boxes.
+  // The number of boxes along each axis.
   Int3 size() const { return tiles.size; }
   int64_t Row(int y, int z) const { return (int64_t{z} * size().y + y) * size().x; }
   int64_t VoxelRow(int y, int z) const { return (int64_t{z} * task.size.y + y) * task.size.x; }

@@ -40,7 +40,7 @@ def main(cmake, source, build):
             if run.returncode != 0:
                 failed = 1
                 errors = [line for line in run.stderr.splitlines() if "error:" in line]
-                print(f"{name}: name the sources in SEPARATE, or the names apart", *errors[:5], sep="\n  ")
+                print(f"{name}: deal the sources out with APART, or rename", *errors[:5], sep="\n  ")
     print(f"{len(commands)} groups")
     return failed
 

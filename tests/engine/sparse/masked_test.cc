@@ -278,7 +278,7 @@ TEST_P(MaskedTest, EveryPrecisionKeepsItsBound) {
 // A warp adds by ascending k, so that a loop of fma gives the same bits; so it does where rows of B are searched
 // instead of walked.
 TEST_P(MaskedTest, SumsAreInOrder) {
-  if (!ctx().is_cuda()) GTEST_SKIP() << "GraphBLAS has an order of its own";
+  if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
   constexpr int32_t kInner = 120, kColumns = 60000;
   std::mt19937 engine(9);
   std::vector<std::vector<int32_t>> of_a, of_b, of_mask;
