@@ -74,6 +74,7 @@ SessionSetup ShortSetup(SessionSetup setup, bool is_first) {
     if constexpr (requires { options.iterations; }) {
       options.iterations = std::min(options.iterations.value_or(kWarmIterations), kWarmIterations);
     }
+    if constexpr (requires { options.finest_iterations; }) options.finest_iterations.reset();
   };
   for (StageOptions& stage : setup.plan.stages) std::visit(shorten, stage);
   setup.plan.budget.reset();
