@@ -19,7 +19,8 @@ struct Kept {
   cudaGraphExec_t executable;
 };
 
-// More than the registrations of a GPU use at once; beyond, the oldest are destroyed.
+// Over all devices, and more than the registrations of a GPU use at once. Beyond, the oldest are destroyed, for which
+// the thread waits as the header says.
 constexpr size_t kMostKept = 1024;
 // Tries to fit a kept one to a graph; one fits where nodes, their order and their kinds are the same.
 constexpr int kMostTries = 8;
@@ -89,6 +90,13 @@ cudaGraphExec_t Fit(const Device& device, cudaGraph_t graph, size_t nodes) {
   return nullptr;
 }
 
+// Neither error is sticky; it is forgotten.
+bool IsShortOfResources(cudaError_t error) {
+  if (error != cudaErrorLaunchOutOfResources && error != cudaErrorMemoryAllocation) return false;
+  (void)cudaGetLastError();
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<void>> MakeExecutable(const Device& device, cudaGraph_t graph) {
@@ -96,11 +104,12 @@ absl::StatusOr<std::shared_ptr<void>> MakeExecutable(const Device& device, cudaG
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(graph, nullptr, &nodes));
   cudaGraphExec_t executable = Fit(device, graph, nodes);
   if (executable == nullptr) {
-    const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
-    if (instantiated == cudaErrorLaunchOutOfResources || instantiated == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();  // neither is sticky
-      return std::shared_ptr<void>();
+    cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+    if (IsShortOfResources(instantiated)) {
+      DropExecutables(device);
+      instantiated = cudaGraphInstantiate(&executable, graph, 0);
     }
+    if (IsShortOfResources(instantiated)) return std::shared_ptr<void>();
     INTRAWARP_CUDA_RETURN_IF_ERROR(instantiated);
   }
   return std::shared_ptr<void>(executable, [&device, nodes](void* p) {
