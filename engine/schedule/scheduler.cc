@@ -282,10 +282,13 @@ void Scheduler::Run(Lane& lane) {
 void Scheduler::PauseLoop(Lane& lane) {
   bool unwinds = false;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     CheckIn(lane);
     unwinds = lane.cancelled && lane.job_class != JobClass::kFrame;
-    if (unwinds && lane.has_turn) GiveUpTurn(lane);
+    if (unwinds && lane.has_turn) {
+      Drain(lane, lock);
+      GiveUpTurn(lane);
+    }
   }
   // It computes without a turn until its next checkpoint: beside frames in a tenth of the time.
   if (unwinds) return AwaitFrames(9 * LoopPause::kSlice);

@@ -24,9 +24,10 @@
 // - Graphs are captured on streams of their own in relaxed mode (Recording), so other lanes may allocate and free
 //   meanwhile. A graph refers to its job's workspace, which stays where it is while the job is held.
 //
-// On the CPU device every parallel loop of a job is a row of checkpoints as well (LoopPause), where the job checks in
-// and may be held, but is not told to stop. A checkpoint inside a parallel loop (the sparse product has one) holds the
-// thread of the job only: the loop's other threads finish the loop.
+// On the CPU device every parallel loop of a job is a row of checkpoints as well (LoopPause), and so is every loop on
+// the host of an interactive job of a GPU: the job checks in and may be held there, but is not told to stop. A
+// checkpoint inside a parallel loop (the sparse product has one) holds the thread of the job only: the loop's other
+// threads finish the loop.
 //
 // Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it. Jobs
 // that came before anything was known of their kind and size are admitted without one; they are judged once it is
