@@ -11,7 +11,7 @@
 //   SSD  D = 1/N sum 1/2 (T - R)^2                   (ssd.h)
 //   NGF  D = 1/N sum |v|^2 - <u, v>^2                 (ngf.h)
 //   NMI  D = 2 - (H(R) + H(T)) / H(R, T)              (nmi.h)
-//   LNCC D = 1 - 1/N sum cc                           (lncc.h)
+//   LNCC D = 1 - 1/N sum n cc over boxes of n samples (lncc.h)
 //
 // with T the moving image at the mapped voxel, R the fixed image, u and v the normalised gradients of T and R, and N
 // the weight of the samples that count: each weighs |v|^2 for NGF, and 1 for the others. A sample counts when its fixed

@@ -35,7 +35,7 @@
 
 namespace intrawarp {
 
-// The window is sigma voxels wide, more than half a box and at most so much.
+// Bounds of sigma, in voxels. The box itself has 0.5.
 inline constexpr double kLeastLnccSigma = 0.6, kMaxLnccSigma = 16.0 / 3;
 
 // Objectives take local variances below this part of the whole image's variance for flat.
