@@ -26,6 +26,8 @@ def groups(cmake, source, build, work):
         if "/Unity/" not in entry["file"]:
             continue
         words = shlex.split(entry["command"].replace(f"{work}/proto", f"{build}/proto"))
+        group = pathlib.Path(entry["file"])
+        group.write_text(group.read_text().replace(f"{work}/proto", f"{build}/proto"))
         yield entry["file"][len(work):], words[:words.index("-o")] + ["-fsyntax-only", entry["file"]]
 
 
