@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products under a mask, on every device: the entries of the mask that have a product, and only the memory for them.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
@@ -12,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/sparse/multiply.h"
-#include "tests/engine/device_test.h"
 #include "tests/engine/sparse/counting_device.h"
 #include "tests/engine/sparse/reference.h"
+#include "tests/engine/sparse/sparse_test.h"
 
 namespace intrawarp {
 namespace {
@@ -24,36 +23,15 @@ constexpr MultiplyPrecision kPrecisions[] = {MultiplyPrecision::kFp16, MultiplyP
                                              MultiplyPrecision::kTf32, MultiplyPrecision::kFp32,
                                              MultiplyPrecision::kFp64};
 
-// alpha A B under the mask, by a map for each row and ascending k; each row of `mask` is the set of its columns.
+// alpha A B under the mask; each row of `mask` is the set of its columns.
 template <typename T>
 HostCsr<T> Reference(const HostCsr<T>& a, const HostCsr<T>& b, const HostCsr<double>& mask,
                      Semiring semiring = Semiring::kPlusTimes, T alpha = 1) {
-  HostCsr<T> c;
-  c.rows = a.rows;
-  c.columns = b.columns;
-  for (int32_t r = 0; r < a.rows; ++r) {
-    const std::set<int32_t> kept(mask.column_indices.begin() + mask.row_offsets[r],
-                                 mask.column_indices.begin() + mask.row_offsets[r + 1]);
-    std::map<int32_t, T> row;
-    for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1] && !kept.empty(); ++p) {
-      const int32_t k = a.column_indices[p];
-      for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
-        if (kept.count(b.column_indices[q]) == 0) continue;
-        const T x = a.values[p], y = b.values[q];
-        const auto [entry, is_new] = row.try_emplace(b.column_indices[q], T{0});
-        T& sum = entry->second;
-        if (semiring == Semiring::kPlusTimes) sum = std::fma(x, y, sum);
-        if (semiring == Semiring::kOrAnd) sum = static_cast<T>(sum != 0 || (x != 0 && y != 0));
-        if (semiring == Semiring::kMinPlus) sum = is_new ? x + y : std::min(sum, x + y);
-      }
-    }
-    for (const auto& [column, value] : row) {
-      c.column_indices.push_back(column);
-      c.values.push_back(alpha == T{1} ? value : alpha * value);
-    }
-    c.row_offsets.push_back(c.entries());
-  }
-  return c;
+  const auto has = [&mask](int32_t r, int32_t column) {
+    const auto first = mask.column_indices.begin();
+    return std::binary_search(first + mask.row_offsets[r], first + mask.row_offsets[r + 1], column);
+  };
+  return OrderedProduct(a, b, semiring, alpha, has);
 }
 
 // x + beta y.
@@ -121,21 +99,8 @@ std::vector<int32_t> RandomColumns(int32_t columns, int32_t count, std::mt19937&
   return all;
 }
 
-class MaskedTest : public DeviceTest {
+class MaskedTest : public SparseTest {
  protected:
-  template <typename T>
-  CsrMatrix Put(const HostCsr<T>& m) {
-    auto matrix = CsrMatrix::Upload(device(), ctx().stream(), m);
-    EXPECT_OK(matrix) << matrix.status();
-    return *std::move(matrix);
-  }
-  template <typename T>
-  static MultiplyOptions Options(Semiring semiring = Semiring::kPlusTimes) {
-    MultiplyOptions options;
-    options.precision = sizeof(T) == 4 ? MultiplyPrecision::kFp32 : MultiplyPrecision::kFp64;
-    options.semiring = semiring;
-    return options;
-  }
   // The product in exactly the workspace of its estimate, planned and executed at once, and twice by a plan, which must
   // give the same bits; bounds of the estimate hold.
   template <typename T>

@@ -11,23 +11,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/sparse_generators.h"
-#include "tests/engine/device_test.h"
 #include "tests/engine/sparse/counting_device.h"
 #include "tests/engine/sparse/reference.h"
+#include "tests/engine/sparse/sparse_test.h"
 
 namespace intrawarp {
 namespace {
 
 using testing::StartsWith;
 
-class MultiplyTest : public DeviceTest {
+class MultiplyTest : public SparseTest {
  protected:
-  template <typename T>
-  CsrMatrix Put(const HostCsr<T>& m) {
-    auto matrix = CsrMatrix::Upload(device(), ctx().stream(), m);
-    EXPECT_OK(matrix) << matrix.status();
-    return *std::move(matrix);
-  }
   template <typename T>
   absl::StatusOr<HostCsr<T>> Product(const HostCsr<T>& a, const HostCsr<T>& b, const MultiplyOptions& options) {
     const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);

@@ -3,11 +3,13 @@
 #ifndef INTRAWARP_TESTS_ENGINE_SPARSE_REFERENCE_H_
 #define INTRAWARP_TESTS_ENGINE_SPARSE_REFERENCE_H_
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
 
 #include "engine/sparse/csr.h"
+#include "engine/sparse/multiply.h"
 
 namespace intrawarp {
 
@@ -34,6 +36,35 @@ ReferenceRow ReferenceProductRow(const HostCsr<T>& a, const HostCsr<T>& b, int32
     }
   }
   return row;
+}
+
+// The entries (i, j) of alpha a b over the semiring for which keeps(i, j), by a map for each row and ascending k, in T.
+template <typename T, typename Keeps>
+HostCsr<T> OrderedProduct(const HostCsr<T>& a, const HostCsr<T>& b, Semiring semiring, T alpha, const Keeps& keeps) {
+  HostCsr<T> c;
+  c.rows = a.rows;
+  c.columns = b.columns;
+  for (int32_t r = 0; r < a.rows; ++r) {
+    std::map<int32_t, T> row;
+    for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
+      const int32_t k = a.column_indices[p];
+      for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
+        if (!keeps(r, b.column_indices[q])) continue;
+        const T x = a.values[p], y = b.values[q];
+        const auto [entry, is_new] = row.try_emplace(b.column_indices[q], T{0});
+        T& sum = entry->second;
+        if (semiring == Semiring::kPlusTimes) sum = std::fma(x, y, sum);
+        if (semiring == Semiring::kOrAnd) sum = static_cast<T>(sum != 0 || (x != 0 && y != 0));
+        if (semiring == Semiring::kMinPlus) sum = is_new ? x + y : std::min(sum, x + y);
+      }
+    }
+    for (const auto& [column, value] : row) {
+      c.column_indices.push_back(column);
+      c.values.push_back(alpha == T{1} ? value : alpha * value);
+    }
+    c.row_offsets.push_back(c.entries());
+  }
+  return c;
 }
 
 // Each entry present with probability `density`; values uniform in (low, high), small integers when asked.

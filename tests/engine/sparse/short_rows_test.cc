@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/sparse/cuda/plan.h"
 #include "tests/bench/sparse_generators.h"
-#include "tests/engine/device_test.h"
 #include "tests/engine/sparse/reference.h"
+#include "tests/engine/sparse/sparse_test.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
@@ -73,51 +71,15 @@ std::vector<RowCase> ShortCases() {
   return cases;
 }
 
-// The product by a map for each row, k ascending.
 template <typename T>
 HostCsr<T> Reference(const HostCsr<T>& a, const HostCsr<T>& b, Semiring semiring) {
-  HostCsr<T> c;
-  c.rows = a.rows;
-  c.columns = b.columns;
-  for (int32_t r = 0; r < a.rows; ++r) {
-    std::map<int32_t, T> row;
-    for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
-      const int32_t k = a.column_indices[p];
-      for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
-        const T x = a.values[p], y = b.values[q];
-        const auto [entry, is_new] = row.try_emplace(b.column_indices[q], T{0});
-        T& sum = entry->second;
-        if (semiring == Semiring::kPlusTimes) sum = std::fma(x, y, sum);
-        if (semiring == Semiring::kOrAnd) sum = static_cast<T>(sum != 0 || (x != 0 && y != 0));
-        if (semiring == Semiring::kMinPlus) sum = is_new ? x + y : std::min(sum, x + y);
-      }
-    }
-    for (const auto& [column, value] : row) {
-      c.column_indices.push_back(column);
-      c.values.push_back(value);
-    }
-    c.row_offsets.push_back(c.entries());
-  }
-  return c;
+  return OrderedProduct(a, b, semiring, T{1}, [](int32_t, int32_t) { return true; });
 }
 
-class ShortRowsTest : public DeviceTest {
+class ShortRowsTest : public SparseTest {
  protected:
   void SetUp() override {
     if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU has no classes of rows";
-  }
-  template <typename T>
-  CsrMatrix Put(const HostCsr<T>& m) {
-    auto matrix = CsrMatrix::Upload(device(), ctx().stream(), m);
-    EXPECT_OK(matrix) << matrix.status();
-    return *std::move(matrix);
-  }
-  template <typename T>
-  MultiplyOptions Options(Semiring semiring = Semiring::kPlusTimes) {
-    MultiplyOptions options;
-    options.precision = sizeof(T) == 4 ? MultiplyPrecision::kFp32 : MultiplyPrecision::kFp64;
-    options.semiring = semiring;
-    return options;
   }
   // The product planned and executed at once, and twice by a plan, in exactly the workspace of its estimate.
   template <typename T>
