@@ -237,8 +237,8 @@ __device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]
   s[2] = m;
 }
 
-// What a box of another tile of the plane z needs so that its six sums are relative to the shift of the block's tile;
-// A, B, C are the same for all tiles.
+// Makes the six sums of a box of another tile of the plane z relative to the shift of the block's tile. A, B, C are the
+// same for all tiles and stay.
 template <int kChannels>
 __device__ inline void TakeOver(const LnccArgs& args, int x, int y, int z, float (&q)[kChannels]) {
   if constexpr (kChannels == kLnccChannels) {

@@ -7,9 +7,9 @@
 //   frames     sessions at --rates, alone and beside each of --floods: 4 clients that square a matrix (fem, rmat), 2
 //              that upload volumes (uploads), 4 that register with affine,ffd (registrations), all of them (all), some
 //              at once (fem+uploads).
-//              Printed: latencies, their ratio to those alone, the mean of each phase of all frames and of the slowest,
-//              and the rate of each flood against its rate without frames. Rates count an operation in part that
-//              reaches over an end of the measurement.
+//              It prints latencies, their ratio to the latencies without a flood, the mean of each phase of all frames
+//              and of the slowest, and the rate of each flood against its rate without frames. Rates count an operation
+//              in part that reaches over an end of the measurement.
 //   capacity   1, 2, 3, ... sessions at the first of --rates, until more than 1 % of the frames are late.
 //   overload   registrations by the first of --methods in a Poisson process at --percents of the rate that 8 clients
 //              in a closed loop get. Printed: latencies of those that were done, time to refuse, the server's memory,

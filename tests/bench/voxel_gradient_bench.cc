@@ -51,7 +51,7 @@ struct Images {
   Buffer fixed, warped, voxel_gradient, value;
 };
 
-// Bytes a voxel; those of CUDA are explained in lncc_cuda.cu and ngf_cuda.cu. On the CPU LNCC stores counts, A, B
+// Bytes a voxel; lncc_cuda.cu and ngf_cuda.cu explain the numbers of CUDA. On the CPU LNCC stores counts, A, B
 // and C.
 double PassBytes(DeviceKind device, MetricKind metric, bool with_gradient) {
   if (metric == MetricKind::kNgf) return with_gradient ? 20 : 8;
