@@ -65,47 +65,6 @@ HttpPage Plain(int status, std::string body) {
   return page;
 }
 
-struct Request {
-  std::string method;
-  std::string path;
-};
-
-// The first line of a request; nullopt when it is none.
-std::optional<Request> ParseRequestLine(const std::string& text) {
-  const std::vector<std::string> words = absl::StrSplit(text.substr(0, text.find("\r\n")), ' ');
-  if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[1], "/")) return std::nullopt;
-  if (!absl::StartsWith(words[2], "HTTP/1.")) return std::nullopt;
-  return Request{words[0], words[1].substr(0, words[1].find('?'))};
-}
-
-// kReading: the header comes; kMaking: a slow page is made; kWriting: the answer leaves; kDraining: the answer has
-// left, and what the client still sends is thrown away, since closing before would destroy the answer.
-enum class State { kReading, kMaking, kWriting, kDraining };
-
-// Who gives way first.
-int RankOf(State state) {
-  switch (state) {
-    case State::kDraining:
-      return 0;
-    case State::kReading:
-      return 1;
-    case State::kMaking:
-    case State::kWriting:
-      break;
-  }
-  return 2;
-}
-
-struct Connection {
-  Fd fd;
-  std::string network;
-  int rank = RankOf(State::kReading);
-  State state = State::kReading;
-  Clock::time_point deadline;  // not while kMaking
-  std::string text;            // the header so far, then the answer
-  size_t sent = 0;
-};
-
 }  // namespace
 
 class HttpServer::Loop {
@@ -131,6 +90,47 @@ class HttpServer::Loop {
   const std::string& address() const { return listener_.address(); }
 
  private:
+  struct Request {
+    std::string method;
+    std::string path;
+  };
+
+  // The first line of a request; nullopt when it is none.
+  static std::optional<Request> ParseRequestLine(const std::string& text) {
+    const std::vector<std::string> words = absl::StrSplit(text.substr(0, text.find("\r\n")), ' ');
+    if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[1], "/")) return std::nullopt;
+    if (!absl::StartsWith(words[2], "HTTP/1.")) return std::nullopt;
+    return Request{words[0], words[1].substr(0, words[1].find('?'))};
+  }
+
+  // kReading: the header comes; kMaking: a slow page is made; kWriting: the answer leaves; kDraining: the answer has
+  // left, and what the client still sends is thrown away, since closing before would destroy the answer.
+  enum class State { kReading, kMaking, kWriting, kDraining };
+
+  // Who gives way first.
+  static int RankOf(State state) {
+    switch (state) {
+      case State::kDraining:
+        return 0;
+      case State::kReading:
+        return 1;
+      case State::kMaking:
+      case State::kWriting:
+        break;
+    }
+    return 2;
+  }
+
+  struct Connection {
+    Fd fd;
+    std::string network;
+    int rank = RankOf(State::kReading);
+    State state = State::kReading;
+    Clock::time_point deadline;  // not while kMaking
+    std::string text;            // the header so far, then the answer
+    size_t sent = 0;
+  };
+
   // Connections are named by the order of their coming.
   using Id = uint64_t;
   using Connections = std::map<Id, Connection>;
