@@ -67,37 +67,36 @@ struct LnccArgs {
   __device__ size_t Voxel(int x, int y, int z) const { return (static_cast<size_t>(z) * size.y + y) * size.x + x; }
 };
 
-// A warp a tile: the mean over some of its samples; fixed NaN where there is none.
-__global__ void TileMeanKernel(const __grid_constant__ LnccArgs args) {
+// A block a tile, a warp one of its rows: the mean over some of its samples; fixed NaN where there is none. Voxels are
+// loaded unconditionally, so that all loads of a thread overlap.
+constexpr int kTileRows = 2 * kTile / kLnccRowStep;
+static_assert(kTileRows == kReduceWarps, "a warp a row");
+__global__ void __launch_bounds__(kReduceThreads) TileMeanKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
+  __shared__ double scratch[kReduceWarps];
   const LnccTiles& t = args.tiles;
-  const int64_t tile = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
-  if (tile >= t.total()) return;
-  const int x0 = static_cast<int>(tile % t.count.x) * 2 * kTile + threadIdx.x % 32;
-  const int y0 = static_cast<int>(tile / t.count.x % t.count.y) * 2 * kTile;
-  const int z0 = static_cast<int>(tile / t.count.x / t.count.y) * 2 * kLnccRun;
-  double fixed = 0, moving = 0;
-  int samples = 0;
+  const int tile = blockIdx.x, lane = threadIdx.x % 32, row = threadIdx.x / 32;
+  const int x0 = tile % t.count.x * 2 * kTile + lane;
+  const int y = tile / t.count.x % t.count.y * 2 * kTile + row * kLnccRowStep;
+  const int z0 = tile / t.count.x / t.count.y * 2 * kLnccRun;
+  double fixed = 0, moving = 0, samples = 0;
 #pragma unroll
   for (int dz = 0; dz < 2 * kLnccRun; dz += kLnccPlaneStep) {
 #pragma unroll
-    for (int dy = 0; dy < 2 * kTile; dy += kLnccRowStep) {
-#pragma unroll
-      for (int dx = 0; dx < 2 * kTile; dx += 32) {
-        if (x0 + dx >= args.size.x || y0 + dy >= args.size.y || z0 + dz >= args.size.z) continue;
-        const size_t i = args.Voxel(x0 + dx, y0 + dy, z0 + dz);
-        const float m = args.warped[i];
-        if (m != m) continue;
-        fixed += args.fixed[i];
-        moving += m;
-        ++samples;
-      }
+    for (int dx = 0; dx < 2 * kTile; dx += 32) {
+      const bool inside = x0 + dx < args.size.x && y < args.size.y && z0 + dz < args.size.z;
+      const size_t at = inside ? args.Voxel(x0 + dx, y, z0 + dz) : 0;
+      const float f = __ldg(args.fixed + at), m = __ldg(args.warped + at);
+      const bool valid = inside && m == m;
+      fixed += valid ? f : 0.0f;
+      moving += valid ? m : 0.0f;
+      samples += valid ? 1.0f : 0.0f;
     }
   }
-  fixed = WarpSum(fixed);
-  moving = WarpSum(moving);
-  samples = WarpSum(samples);
-  if (threadIdx.x % 32 == 0) {
+  fixed = BlockSum(fixed, scratch);
+  moving = BlockSum(moving, scratch);
+  samples = BlockSum(samples, scratch);
+  if (threadIdx.x == 0) {
     args.shifts[2 * tile] = samples > 0 ? static_cast<float>(fixed / samples) : __int_as_float(0x7fffffff);
     args.shifts[2 * tile + 1] = samples > 0 ? static_cast<float>(moving / samples) : 0.0f;
   }
@@ -458,7 +457,7 @@ absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
   const cudaStream_t stream = CudaStream(ctx);
   const LnccTiles& tiles = args.tiles;
   const dim3 runs = RunGrid(tiles), threads(32, kRunRows);
-  TileMeanKernel<<<CeilDivide(tiles.total(), 4), 128, 0, stream>>>(args);
+  TileMeanKernel<<<static_cast<unsigned>(tiles.total()), kReduceThreads, 0, stream>>>(args);
   MeanKernel<<<1, kReduceThreads, 0, stream>>>(args);
   const dim3 boxes(tiles.count.x, CeilDivide(tiles.size.y, kRunRows), tiles.size.z);
   SumBoxesKernel<<<boxes, threads, 0, stream>>>(args);
