@@ -59,6 +59,8 @@ struct LnccArgs {
   MetricValue* value;
   const int* skip;
   float fixed_floor, moving_floor;
+  // Two neighbouring voxels of a box are aligned for access at once, in all images of voxels.
+  bool pairs;
   LnccWindow window;
 
   __device__ size_t Box(int x, int y, int z) const {
@@ -99,6 +101,42 @@ __global__ void __launch_bounds__(kReduceThreads) TileMeanKernel(const __grid_co
   if (threadIdx.x == 0) {
     args.shifts[2 * tile] = samples > 0 ? static_cast<float>(fixed / samples) : __int_as_float(0x7fffffff);
     args.shifts[2 * tile + 1] = samples > 0 ? static_cast<float>(moving / samples) : 0.0f;
+  }
+}
+
+// The voxels `row` and `row` + 1 of one box; NaN for a second one beyond the image.
+template <bool kPairs>
+__device__ inline float2 LoadPair(const float* row, bool second) {
+  if constexpr (kPairs) {
+    return __ldg(reinterpret_cast<const float2*>(row));
+  } else {
+    return make_float2(__ldg(row), second ? __ldg(row + 1) : __int_as_float(0x7fffffff));
+  }
+}
+
+template <bool kPairs>
+__device__ inline void StorePair(float2 voxels, bool second, float* row) {
+  if constexpr (kPairs) {
+    *reinterpret_cast<float2*>(row) = voxels;
+  } else {
+    row[0] = voxels.x;
+    if (second) row[1] = voxels.y;
+  }
+}
+
+// The voxels of a box of the image, as four pairs along x. A voxel beyond the image is NaN in `moving`. All loads are
+// unconditional, so that they overlap.
+template <bool kPairs>
+__device__ inline void LoadBox(const LnccArgs& args, int x, int y, int z, float2 (&fixed)[4], float2 (&moving)[4]) {
+  const bool second = 2 * x + 1 < args.size.x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int vy = 2 * y + i % 2, vz = 2 * z + i / 2;
+    const bool inside = vy < args.size.y && vz < args.size.z;
+    const size_t at = args.Voxel(2 * x, inside ? vy : 2 * y, inside ? vz : 2 * z);
+    fixed[i] = LoadPair<kPairs>(args.fixed + at, second);
+    const float2 m = LoadPair<kPairs>(args.warped + at, second);
+    moving[i] = inside ? m : make_float2(__int_as_float(0x7fffffff), __int_as_float(0x7fffffff));
   }
 }
 
@@ -407,6 +445,41 @@ __global__ void FinishLnccKernel(const __grid_constant__ LnccArgs args) {
   args.scalars->scale = samples > 0 ? static_cast<float>(-1 / samples) : 0.0f;
 }
 
+// The gradient by the voxels of a box, and the curvature, from the sums of A, B, C.
+template <bool kPairs>
+__device__ inline void WriteBox(const LnccArgs& args, const LnccScalars& scalars, int x, int y, int z, float a, float b,
+                                float c) {
+  float2 fixed[4], moving[4];
+  LoadBox<kPairs>(args, x, y, z, fixed, moving);
+  const bool second = 2 * x + 1 < args.size.x;
+  const auto gradient = [&](float fixed_voxel, float moving_voxel) {
+    const float f = fixed_voxel - scalars.fixed_mean, m = moving_voxel - scalars.moving_mean;
+    return m == m ? scalars.scale * (f * a + (m * b + c)) : 0.0f;
+  };
+  const auto curvature = [&](float m) { return m == m ? scalars.scale * b : 0.0f; };
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int vy = 2 * y + i % 2, vz = 2 * z + i / 2;
+    if (vy >= args.size.y || vz >= args.size.z) continue;
+    const size_t at = args.Voxel(2 * x, vy, vz);
+    const float2 f = fixed[i], m = moving[i];
+    StorePair<kPairs>(make_float2(gradient(f.x, m.x), gradient(f.y, m.y)), second, args.voxel_gradient + at);
+    if (args.curvature == nullptr) continue;
+    StorePair<kPairs>(make_float2(curvature(m.x), curvature(m.y)), second, args.curvature + at);
+  }
+}
+
+template <bool kPairs>
+__device__ inline void WriteRun(const LnccArgs& args, int x, int y, int z0,
+                                const float (&sums)[kCoefficients][kLnccRun]) {
+  const LnccScalars scalars = *args.scalars;
+#pragma unroll
+  for (int o = 0; o < kLnccRun; ++o) {
+    if (z0 + o >= args.tiles.size.z) continue;
+    WriteBox<kPairs>(args, scalars, x, y, z0 + o, sums[0][o], sums[1][o], sums[2][o]);
+  }
+}
+
 // Sums A, B, C over z, and makes the voxel_gradient of the boxes' voxels.
 template <int kRadius>
 __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __grid_constant__ LnccArgs args) {
@@ -418,19 +491,17 @@ __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __g
   float sums[kCoefficients][kLnccRun] = {};
   SumAlongZ<kRadius>(
       args, static_cast<size_t>(y) * n.x + x, z0, [](int, float(&)[kCoefficients]) {}, sums);
-  const LnccScalars scalars = *args.scalars;
-#pragma unroll
-  for (int o = 0; o < kLnccRun; ++o) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int vx = 2 * x + i % 2, vy = 2 * y + i / 2 % 2, vz = 2 * (z0 + o) + i / 4;
-      if (vx >= args.size.x || vy >= args.size.y || vz >= args.size.z) continue;
-      const size_t at = args.Voxel(vx, vy, vz);
-      const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
-      args.voxel_gradient[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
-      if (args.curvature != nullptr) args.curvature[at] = m == m ? scalars.scale * sums[1][o] : 0.0f;
-    }
+  if (args.pairs) {
+    WriteRun<true>(args, x, y, z0, sums);
+  } else {
+    WriteRun<false>(args, x, y, z0, sums);
   }
+}
+
+bool InPairs(const LnccArgs& args) {
+  const auto aligned = [](const float* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(float2) == 0; };
+  return args.size.x % 2 == 0 && aligned(args.fixed) && aligned(args.warped) && aligned(args.voxel_gradient) &&
+         aligned(args.curvature);
 }
 
 dim3 PlaneGrid(const LnccTiles& tiles) { return dim3(tiles.count.x, tiles.count.y, tiles.size.z); }
@@ -501,6 +572,7 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
   args.fixed_floor = static_cast<float>(task.fixed_floor);
   args.moving_floor = static_cast<float>(task.moving_floor);
   args.window = MakeLnccWindow(task.sigma);
+  args.pairs = InPairs(args);
   args.coefficients = nullptr;
   INTRAWARP_ASSIGN_OR_RETURN(args.shifts, ctx.arena().Allocate<float>(2 * args.tiles.total()));
   INTRAWARP_ASSIGN_OR_RETURN(args.scalars, ctx.arena().Allocate<LnccScalars>(1));
