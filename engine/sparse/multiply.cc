@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/checked.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/sparse/multiply_kernels.h"
@@ -57,6 +58,16 @@ absl::StatusOr<MultiplyPlan> MakePlan(const ExecContext& ctx, const ConstPattern
 
 }  // namespace
 
+absl::StatusOr<Buffer> AllocateForEntries(const ExecContext& ctx, absl::string_view what, int64_t entries,
+                                          int64_t bytes_each) {
+  const absl::StatusOr<int64_t> bytes = CheckedMultiply(entries, bytes_each);
+  absl::StatusOr<Buffer> memory =
+      bytes.ok() ? ctx.device().Allocate(*bytes, ctx.stream()) : absl::ResourceExhaustedError(bytes.status().message());
+  if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
+  return absl::ResourceExhaustedError(absl::StrCat("C has ", entries, " entries, whose ", what, " take ", bytes_each,
+                                                   " bytes each: ", memory.status().message()));
+}
+
 MultiplyPlan::MultiplyPlan(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options,
                            CsrPattern c, std::unique_ptr<DevicePlan> device_plan)
     : options_(options),
@@ -97,7 +108,7 @@ absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a
   INTRAWARP_ASSIGN_OR_RETURN(MultiplyPlan plan, MakePlan(ctx, a, b, options, executions));
   const ConstPatternView c = plan.pattern();
   INTRAWARP_ASSIGN_OR_RETURN(Buffer values,
-                             ctx.device().Allocate(c.entries * BytesPerValue(plan.value_type()), ctx.stream()));
+                             AllocateForEntries(ctx, "values", c.entries, BytesPerValue(plan.value_type())));
   INTRAWARP_RETURN_IF_ERROR(plan.device_plan().Execute(ctx, c, a, b, values.as<void>()));
   return plan.ResultWith(std::move(values));
 }

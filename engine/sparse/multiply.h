@@ -56,7 +56,7 @@ enum class MultiplyPath {
   kAuto,
   kScalar,     // scalar kernels for all rows
   kTiles,      // tiles for all rows whose tiles fit; for tests and comparisons, as it can take much memory
-  kReusePlan,  // a reuse plan (see many_executions) for up to 2^29 multiplications
+  kReusePlan,  // a reuse plan (see many_executions) for up to 2^29 multiplications of less than 2^32 entries
 };
 
 struct MultiplyOptions {
@@ -79,9 +79,9 @@ struct MultiplyOptions {
 };
 
 // The resources that a product needs, known before it starts. Counts above kMostCounted, which no device holds, are
-// given as kMostCounted, so that no sum of bytes overflows.
+// given as kMostCounted, so that neither a sum of bytes overflows nor the sum of the counts of 2^12 blocks of a kernel.
 struct MultiplyEstimate {
-  static constexpr int64_t kMostCounted = int64_t{1} << 55;
+  static constexpr int64_t kMostCounted = int64_t{1} << 51;
   int64_t multiplications = 0;  // of values: the sum over entries a_ik of the number of entries in row k of B
   // Upper bound on the entries of C: each row has min(multiplications, columns) at most, or the number of entries of
   // the mask's row, unless complement_mask is set.
@@ -147,7 +147,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
 
 // The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
 // the pattern. Waits for the device once (on CUDA twice with a complement mask or an addend). UNIMPLEMENTED for
-// transpose_a of 2^31 entries and more on CUDA.
+// transpose_a of 2^31 entries and more on CUDA, OUT_OF_RANGE for operands with more entries than a grid of CUDA takes
+// (cuda/limits.h); both with the numbers, before memory is taken.
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options);
 

@@ -390,10 +390,10 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
       const int64_t added = options.addend->row_offsets[r + 1] - options.addend->row_offsets[r];
       entries = std::min<int64_t>(entries + added, b.columns);
     }
-    e.multiplications += multiplications;
+    // Both addends are less than 2^62.
+    e.multiplications = std::min(e.multiplications + multiplications, MultiplyEstimate::kMostCounted);
     e.max_entries += entries;
   }
-  e.multiplications = std::min(e.multiplications, MultiplyEstimate::kMostCounted);
   e.max_entries = std::min(e.max_entries, MultiplyEstimate::kMostCounted);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
   // B in GraphBLAS's form, and the columns of the blocks before they are copied into C.
@@ -442,7 +442,7 @@ absl::StatusOr<PlannedProduct> PlanMultiply(const ExecContext& ctx, const ConstP
   offsets[0] = 0;
   for (int32_t r = 0; r < c.rows; ++r) offsets[r + 1] += offsets[r];
   c.entries = offsets[c.rows];
-  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, ctx.device().Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, AllocateForEntries(ctx, "columns", c.entries, sizeof(int32_t)));
   int32_t* indices = c.column_indices.as<int32_t>();
   for (const std::vector<int32_t>& of_block : columns) indices = std::copy(of_block.begin(), of_block.end(), indices);
   return PlannedProduct{std::move(c), std::make_unique<Plan>(options)};

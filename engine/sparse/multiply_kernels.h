@@ -3,9 +3,11 @@
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/multiply.h"
 
@@ -20,6 +22,11 @@ struct PlannedProduct {
   CsrPattern c;
   std::unique_ptr<DevicePlan> device_plan;
 };
+
+// Device memory for `what`, `bytes_each` bytes for each of C's entries. RESOURCE_EXHAUSTED with the numbers, also where
+// their product overflows.
+absl::StatusOr<Buffer> AllocateForEntries(const ExecContext& ctx, absl::string_view what, int64_t entries,
+                                          int64_t bytes_each);
 
 namespace cpu {
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,

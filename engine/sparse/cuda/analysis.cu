@@ -8,11 +8,15 @@
 #include "engine/sparse/cuda/launcher.cuh"
 #include "engine/sparse/cuda/row_lists.cuh"
 #include "engine/sparse/cuda/row_work.cuh"
+#include "engine/sparse/multiply.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
 
 constexpr int kLanesPerRow = 8;
+// Sums stop here; all blocks together then stay below 2^64 (see MultiplyEstimate).
+constexpr unsigned long long kMostCounted = MultiplyEstimate::kMostCounted;
+constexpr int kBlocksPerMultiprocessor = 16;
 
 // Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
 // `kinds`, `offsets` and `mask_offsets` may be null.
@@ -25,12 +29,13 @@ __global__ void __launch_bounds__(kThreads, 5)
   __shared__ RowWork parts[kWarps];
   const int lane = threadIdx.x % kLanesPerRow;
   const unsigned long long columns = b.columns;
-  unsigned long long sum[kSums] = {};  // of this thread's rows: multiplications, entries at most, runs
+  // Of this thread's rows: multiplications, entries at most, runs. A row adds less than 2^62.
+  unsigned long long sum[kSums] = {};
   const auto note = [&](int64_t row, int64_t a_entries, const RowWork& w) {
-    sum[0] += w.multiplications;
     const unsigned long long most = mask_offsets == nullptr ? columns : mask_offsets[row + 1] - mask_offsets[row];
-    sum[1] += min(w.multiplications, most);
-    sum[2] += w.runs;
+    const unsigned long long of_row[kSums] = {w.multiplications, min(w.multiplications, most), w.runs};
+#pragma unroll
+    for (int n = 0; n < kSums; ++n) sum[n] = min(sum[n] + of_row[n], kMostCounted);
     if (kinds == nullptr) return;
     const RowExtent extent = {w.first, w.last,
                               static_cast<unsigned>(min(w.multiplications, static_cast<unsigned long long>(UINT_MAX)))};
@@ -76,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, 5)
   unsigned long long* const to = threadIdx.x == 0   ? &counters->multiplications
                                  : threadIdx.x == 1 ? &counters->max_entries
                                                     : &counters->tiles.runs[0];
-  if (of_block > 0) atomicAdd(to, of_block);
+  if (of_block > 0) atomicAdd(to, min(of_block, kMostCounted));
 }
 
 // Lists the rows of the pattern classes as PatternWorkspace says, tiny rows unless they are `counted`. Marks heavy
@@ -128,8 +133,8 @@ absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const Co
                      RowExtent* extents, uint8_t* kinds, int64_t* offsets, const int64_t* mask_offsets,
                      bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return Launcher(ctx).LaunchCapped(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a), counters,
-                                    extents, kinds, offsets, mask_offsets, count_runs);
+  return Launcher(ctx).LaunchCapped(kBlocksPerMultiprocessor, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b,
+                                    RowLimitsOf(a), counters, extents, kinds, offsets, mask_offsets, count_runs);
 }
 
 absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, bool counted,

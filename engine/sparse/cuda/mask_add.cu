@@ -9,6 +9,7 @@
 #include "engine/sparse/cuda/launcher.cuh"
 #include "engine/sparse/cuda/mask_add.h"
 #include "engine/sparse/cuda/search.cuh"
+#include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
@@ -33,22 +34,23 @@ Operands OperandsOf(const ConstPatternView& product, const MultiplyOptions& opti
   return o;
 }
 
-// Row `row` of a pattern: `length` columns.
+// Row `row` of a pattern: `length` columns. Places have 64 bits, so that a step of 32 past the end of a row of 2^31 - 1
+// columns does not wrap.
 struct Row {
   const int32_t* columns;
-  int length;
+  int64_t length;
   int64_t begin;
 
   __device__ Row(const ConstPatternView& m, int64_t row) : columns(nullptr), length(0), begin(0) {
     if (m.row_offsets == nullptr) return;
     begin = m.row_offsets[row];
-    length = static_cast<int>(m.row_offsets[row + 1] - begin);
+    length = m.row_offsets[row + 1] - begin;
     columns = m.column_indices + begin;
   }
   // The first place whose column is not less.
-  __device__ int PlaceOf(int32_t column) const { return LowerBound(columns, 0, length, column); }
+  __device__ int64_t PlaceOf(int32_t column) const { return LowerBound(columns, int64_t{0}, length, column); }
   __device__ bool Has(int32_t column) const {
-    const int place = PlaceOf(column);
+    const int64_t place = PlaceOf(column);
     return place < length && columns[place] == column;
   }
 };
@@ -60,8 +62,8 @@ __global__ void CountKernel(Operands o, int64_t* counts, int64_t* of_product) {
   const int64_t row = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;
   if (row >= o.product.rows) return;
   const Row product(o.product, row), without(o.without, row), addend(o.addend, row);
-  int kept = 0, both = 0;
-  for (int i = 0; i < product.length; i += 32) {
+  int64_t kept = 0, both = 0;
+  for (int64_t i = 0; i < product.length; i += 32) {
     const bool there = i + lane < product.length;
     const bool keep = there && !without.Has(product.columns[i + lane]);
     const unsigned keeps = __ballot_sync(kAllLanes, keep);
@@ -82,16 +84,15 @@ __global__ void FillKernel(Operands o, const int64_t* offsets, MaskAddView to, i
   const int64_t begin = offsets[row];
   int64_t* const places = to.of_product + product.begin;
   // The addend comes first, while `places` still holds ranks.
-  int matched = 0;
-  int64_t kept = 0;
+  int64_t matched = 0, kept = 0;
   if (product.length > 0) {
     const int64_t last = places[product.length - 1];
     kept = last >= 0 ? last + 1 : ~last;
   }
-  for (int i = 0; i < addend.length; i += 32) {
+  for (int64_t i = 0; i < addend.length; i += 32) {
     const bool there = i + lane < addend.length;
     const int32_t column = there ? addend.columns[i + lane] : 0;
-    const int at = there ? product.PlaceOf(column) : product.length;
+    const int64_t at = there ? product.PlaceOf(column) : product.length;
     const int64_t rank = at < product.length ? places[at] : kept;
     const bool match = there && at < product.length && product.columns[at] == column && rank >= 0;
     const unsigned matches = __ballot_sync(kAllLanes, match);
@@ -103,12 +104,12 @@ __global__ void FillKernel(Operands o, const int64_t* offsets, MaskAddView to, i
   }
   __syncwarp();
   matched = 0;
-  for (int i = 0; i < product.length; i += 32) {
+  for (int64_t i = 0; i < product.length; i += 32) {
     const bool there = i + lane < product.length;
     const int64_t rank = there ? places[i + lane] : -1;
     const bool keep = rank >= 0;
     const int32_t column = there ? product.columns[i + lane] : 0;
-    const int before = keep ? addend.PlaceOf(column) : 0;
+    const int64_t before = keep ? addend.PlaceOf(column) : 0;
     const bool match = keep && before < addend.length && addend.columns[before] == column;
     const unsigned matches = __ballot_sync(kAllLanes, match);
     const int64_t place = begin + rank + before - matched - __popc(matches & ((1u << lane) - 1));
@@ -212,7 +213,7 @@ absl::StatusOr<CsrPattern> PlanMaskAdd(const ExecContext& ctx, CsrPattern produc
   const Operands operands = OperandsOf(whole, options);
   const MaskAddView to = part->view();
   INTRAWARP_ASSIGN_OR_RETURN(c.entries, CountEntries(ctx, operands, to, offsets));
-  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, ctx.device().Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, AllocateForEntries(ctx, "columns", c.entries, sizeof(int32_t)));
   FillKernel<<<BlocksFor(int64_t{c.rows} * 32), kThreads, 0, CudaStream(ctx)>>>(operands, offsets, to,
                                                                                 c.column_indices.as<int32_t>());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());

@@ -12,6 +12,7 @@
 #include "engine/sparse/cuda/row_lists.cuh"
 #include "engine/sparse/cuda/search.cuh"
 #include "engine/sparse/cuda/semirings.cuh"
+#include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
@@ -434,7 +435,7 @@ absl::StatusOr<CsrPattern> PlanMasked(const ExecContext& ctx, const ConstPattern
   INTRAWARP_RETURN_IF_ERROR(MarkEntries(ctx, a, b, mask, marks));
   INTRAWARP_ASSIGN_OR_RETURN(c.entries, CountEntries(ctx, mask, marks, offsets));
   if (c.entries == 0) return c;
-  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, ctx.device().Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, AllocateForEntries(ctx, "columns", c.entries, sizeof(int32_t)));
   ColumnsKernel<<<BlocksFor(mask.entries), kThreads, 0, CudaStream(ctx)>>>(mask, marks, c.column_indices.as<int32_t>());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   pieces->capacity = MaskedPieces::CapacityFor(c.rows, c.entries);

@@ -13,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/sparse/cuda/analysis.h"
 #include "engine/sparse/cuda/counter_mailbox.h"
+#include "engine/sparse/cuda/limits.h"
 #include "engine/sparse/cuda/pattern.h"
 #include "engine/sparse/cuda/plan.h"
 #include "engine/sparse/cuda/rounding.h"
@@ -81,7 +82,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
                  RowPieces::MostBytes(a, b, e.multiplications, e.max_entries, type);
   if (tiles) e.plan_bytes += TilePlanBytes(a, b, forced, e.multiplications);
   const bool may_reuse = options.many_executions || options.path == MultiplyPath::kReusePlan;
-  if (may_reuse && e.multiplications <= kMaxReuseMultiplications) {
+  if (may_reuse && ReusePlanFits(a.entries, b.entries, e.multiplications)) {
     e.plan_bytes += ReusePlan::MostBytes(e.multiplications, a.entries, e.max_entries);
   }
   e.value_bytes = e.max_entries * value_bytes;
@@ -91,6 +92,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
 // The estimate for op(A) = A^T. The transpose is made in memory of its own, as the arena's size is not known yet.
 absl::StatusOr<MultiplyEstimate> EstimateTransposed(const ExecContext& ctx, const ConstPatternView& a,
                                                     const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckTranspose(a));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, Transpose::WorkspaceBytes(a));
   INTRAWARP_ASSIGN_OR_RETURN(Buffer memory, ctx.device().Allocate(workspace, ctx.stream()));
   Arena arena(std::move(memory));
@@ -198,9 +200,11 @@ absl::Status FillColumns(Planning& p, const Counters& counters) {
 
 // Whether a reuse plan makes executions faster: entries have few multiplications, or there are so few multiplications
 // that latencies dominate; and not most rows are merged or share a pattern, as other kernels compute those faster.
-bool WantsReusePlan(const Plan& plan, int64_t multiplications, const CsrPattern& c) {
+bool WantsReusePlan(const Planning& p, int64_t multiplications) {
   constexpr int64_t kFewMultiplications = int64_t{1} << 23, kFewEach = 8;
-  if (multiplications > kMaxReuseMultiplications || c.entries == 0) return false;
+  const Plan& plan = p.plan;
+  const CsrPattern& c = p.c;
+  if (!ReusePlanFits(p.a.entries, p.b.entries, multiplications) || c.entries == 0) return false;
   if (plan.options.path == MultiplyPath::kReusePlan) return true;
   return plan.options.path == MultiplyPath::kAuto && plan.options.many_executions &&
          plan.executions != Executions::kOnce &&
@@ -212,7 +216,7 @@ bool WantsReusePlan(const Plan& plan, int64_t multiplications, const CsrPattern&
 absl::Status PrepareExecutions(Planning& p, const Counters& counters) {
   const int64_t multiplications =
       static_cast<int64_t>(std::min<unsigned long long>(counters.multiplications, INT64_MAX));
-  if (WantsReusePlan(p.plan, multiplications, p.c)) {
+  if (WantsReusePlan(p, multiplications)) {
     INTRAWARP_ASSIGN_OR_RETURN(p.plan.reuse, MakeReusePlan(p.ctx, p.a, p.b, p.c.view(), multiplications));
   }
   if (!p.plan.reuse.empty()) {
@@ -245,7 +249,8 @@ absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatter
   plan.row_bins.SetLengths(counters);
   if (counters.tiles.product_tiles == 0) plan.tiles = TilePlan();
   c.entries = static_cast<int64_t>(counters.entries);
-  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, device.Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(CheckProduct(c.entries));
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, AllocateForEntries(ctx, "columns", c.entries, sizeof(int32_t)));
   if (c.entries == 0) return c;
   INTRAWARP_RETURN_IF_ERROR(FillColumns(p, counters));
   INTRAWARP_RETURN_IF_ERROR(PrepareExecutions(p, counters));
@@ -257,6 +262,7 @@ absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatter
 
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(spgemm::CheckOperands(a, b, options));
   INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, options.transpose_a ? spgemm::EstimateTransposed(ctx, a, b, options)
                                                                      : spgemm::EstimateProduct(ctx, a, b, options));
   if (spgemm::NeedsMaskAdd(options)) {
@@ -268,6 +274,7 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
 absl::StatusOr<PlannedProduct> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                             const ConstPatternView& b, const MultiplyOptions& options,
                                             Executions executions) {
+  INTRAWARP_RETURN_IF_ERROR(spgemm::CheckOperands(a, b, options));
   auto plan = std::make_unique<spgemm::Plan>(options, executions);
   ConstPatternView left = a;
   if (options.transpose_a) {

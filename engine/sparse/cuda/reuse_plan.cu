@@ -333,8 +333,10 @@ int64_t ReusePlan::MostBytes(int64_t multiplications, int64_t a_entries, int64_t
 
 absl::StatusOr<ReusePlan> MakeReusePlan(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                         const ConstPatternView& c, int64_t multiplications) {
-  if (multiplications > kMaxReuseMultiplications) {
-    return absl::InvalidArgumentError(absl::StrCat("multiplications: ", multiplications, " are too many"));
+  if (!ReusePlanFits(a.entries, b.entries, multiplications)) {
+    return absl::InvalidArgumentError(absl::StrCat("a reuse plan of ", multiplications, " multiplications of ",
+                                                   a.entries, " and ", b.entries, " entries; it takes ",
+                                                   kMaxReuseMultiplications, " of ", kMaxReuseEntries, " at most"));
   }
   ReusePlan plan;
   INTRAWARP_RETURN_IF_ERROR(SortProducts(ctx, a, b, c, multiplications, &plan));

@@ -21,8 +21,11 @@
 
 namespace intrawarp::cuda::spgemm {
 
-// No reuse plan has more multiplications.
-inline constexpr int64_t kMaxReuseMultiplications = int64_t{1} << 29;
+// No reuse plan has more multiplications, or operands with more entries: a pair is two indices of 32 bits.
+inline constexpr int64_t kMaxReuseMultiplications = int64_t{1} << 29, kMaxReuseEntries = UINT32_MAX;
+inline bool ReusePlanFits(int64_t a_entries, int64_t b_entries, int64_t multiplications) {
+  return a_entries <= kMaxReuseEntries && b_entries <= kMaxReuseEntries && multiplications <= kMaxReuseMultiplications;
+}
 
 // The part of a plan that replaces all others in executions; empty when the plan has none.
 struct ReusePlan {
@@ -39,7 +42,7 @@ struct ReusePlan {
 
 // The reuse plan of a product with the pattern `c`, whose columns are known and cover every product. Allocates up to
 // MostBytes, most of which it frees on return. The plan is empty if neighbouring entries have products too far apart in
-// A. RESOURCE_EXHAUSTED; INVALID_ARGUMENT for more than kMaxReuseMultiplications. Waits.
+// A. RESOURCE_EXHAUSTED; INVALID_ARGUMENT unless ReusePlanFits. Waits.
 absl::StatusOr<ReusePlan> MakeReusePlan(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                         const ConstPatternView& c, int64_t multiplications);
 

@@ -4,6 +4,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/limits.h"
 #include "engine/sparse/cuda/row_lists.cuh"
 #include "engine/sparse/cuda/row_pieces.h"
 #include "engine/sparse/cuda/search.cuh"
@@ -13,12 +14,6 @@ namespace {
 
 // The pieces begin here in their buffer, behind the lengths.
 constexpr size_t kPiecesAt = Arena::kAlignment;
-
-// Upper bound on the pieces of so many rows. A row in pieces has more than 1024 entries or more bits than
-// kLargestBytes; each piece but the last of a row is full of entries or of columns.
-int64_t MaxPieces(int64_t split_rows, int64_t columns, int64_t entries, int value_bytes) {
-  return split_rows * (columns / (kSplitWords * int64_t{32} - 31) + 2) + entries / SplitEntries(value_bytes) + 1;
-}
 
 // A thread cuts a row of `of_class`. All but the last piece of a row are full of entries or of columns.
 __global__ void CutKernel(ConstPatternView c, RowBinsView bins, int of_class, unsigned split_rows, int max_entries,
@@ -45,19 +40,24 @@ __global__ void CutKernel(ConstPatternView c, RowBinsView bins, int of_class, un
 
 }  // namespace
 
+int64_t RowPieces::CapacityFor(int64_t rows, int64_t columns, int64_t entries, ValueType type) {
+  if (rows == 0) return 0;
+  const int64_t full = entries / SplitEntries(static_cast<int>(BytesPerValue(type)));
+  return std::min(rows * (columns / (kSplitWords * int64_t{32} - 31) + 2) + full + 1, entries);
+}
+
 int64_t RowPieces::Bytes(const std::array<int64_t, 2>& capacity) {
   return kPiecesAt + (capacity[0] + capacity[1]) * sizeof(RowPiece);
 }
 
 int64_t RowPieces::MostBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t multiplications,
                              int64_t entries, ValueType type) {
-  const int value_bytes = static_cast<int>(BytesPerValue(type));
+  // A row in pieces has more than 1024 entries or more bits than kLargestBytes, or it is heavy.
   const int64_t split_rows = std::min<int64_t>(a.rows, entries / TableEntries(kTable1024));
   const int64_t heavy_rows =
       std::min<int64_t>(a.rows, a.entries / kHeavyEntries + multiplications / RowLimitsOf(a).heavy_multiplications);
   if (split_rows + heavy_rows == 0) return 0;
-  return Bytes(
-      {MaxPieces(split_rows, b.columns, entries, value_bytes), MaxPieces(heavy_rows, b.columns, entries, value_bytes)});
+  return Bytes({CapacityFor(split_rows, b.columns, entries, type), CapacityFor(heavy_rows, b.columns, entries, type)});
 }
 
 RowPiecesView RowPieces::view() const {
@@ -72,8 +72,8 @@ absl::StatusOr<RowPieces> CutRows(const ExecContext& ctx, const RowBins& bins, c
   if (bins.lengths[kSplit] + bins.lengths[kSplitHeavy] == 0) return pieces;
   const int value_bytes = static_cast<int>(BytesPerValue(type));
   for (int i = 0; i < 2; ++i) {
-    const int64_t rows = bins.lengths[kSplit + i];
-    pieces.capacity[i] = rows == 0 ? 0 : MaxPieces(rows, c.columns, c.entries, value_bytes);
+    pieces.capacity[i] = RowPieces::CapacityFor(bins.lengths[kSplit + i], c.columns, c.entries, type);
+    INTRAWARP_RETURN_IF_ERROR(CheckTasks("pieces of long rows", pieces.capacity[i]));
   }
   INTRAWARP_ASSIGN_OR_RETURN(pieces.memory, ctx.device().Allocate(RowPieces::Bytes(pieces.capacity), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(pieces.memory.as<void>(), 0, kPiecesAt, ctx.stream()));

@@ -32,6 +32,9 @@ struct RowPieces {
   Buffer memory;
   std::array<int64_t, 2> capacity = {};
 
+  // Upper bound on the pieces of `rows` rows with `entries` entries of C in `columns` columns: a piece has an entry,
+  // and each but the last of a row is full of entries or of columns.
+  static int64_t CapacityFor(int64_t rows, int64_t columns, int64_t entries, ValueType type);
   static int64_t Bytes(const std::array<int64_t, 2>& capacity);
   // Upper bound on Bytes, by the number of multiplications and of entries of C.
   static int64_t MostBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t multiplications,
@@ -40,7 +43,8 @@ struct RowPieces {
   int64_t bytes() const { return static_cast<int64_t>(memory.bytes()); }
 };
 
-// Cuts the rows of `c`, whose columns are known. RESOURCE_EXHAUSTED. Stream-ordered.
+// Cuts the rows of `c`, whose columns are known. RESOURCE_EXHAUSTED, also for more pieces than a list takes (limits.h).
+// Stream-ordered.
 absl::StatusOr<RowPieces> CutRows(const ExecContext& ctx, const RowBins& bins, const ConstPatternView& c,
                                   ValueType type);
 

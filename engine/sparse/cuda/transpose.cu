@@ -3,6 +3,8 @@
 #include <climits>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/sparse/cuda/carver.h"
@@ -105,13 +107,19 @@ ConstPatternView Transpose::pattern() const {
   return {rows, columns, entries, arrays.offsets, arrays.indices};
 }
 
+absl::Status CheckTranspose(const ConstPatternView& m) {
+  if (m.entries <= INT32_MAX) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kUnimplemented, "transpose_a",
+                    absl::StrCat("A has ", m.entries, " entries; CUDA transposes ", INT32_MAX, " at most"));
+}
+
 absl::StatusOr<Transpose> MakeTranspose(const ExecContext& ctx, const ConstPatternView& m) {
+  INTRAWARP_RETURN_IF_ERROR(CheckTranspose(m));
   Transpose t;
   t.rows = m.columns;
   t.columns = m.rows;
   t.entries = m.entries;
   INTRAWARP_ASSIGN_OR_RETURN(t.memory, ctx.device().Allocate(Transpose::Bytes(m), ctx.stream()));
-  if (m.entries > INT32_MAX) return absl::UnimplementedError("transpose_a: of 2^31 entries and more, not on CUDA yet");
   if (m.entries > 0) {
     INTRAWARP_RETURN_IF_ERROR(SortIntoTranspose(ctx, m, t.view()));
   } else {

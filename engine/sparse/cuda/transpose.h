@@ -34,8 +34,11 @@ struct Transpose {
   int64_t bytes() const { return static_cast<int64_t>(memory.bytes()); }
 };
 
-// The transpose of `m`; the sort is stable, so that columns come out sorted. UNIMPLEMENTED above 2^31 - 1 entries,
-// RESOURCE_EXHAUSTED. Does not wait.
+// UNIMPLEMENTED above 2^31 - 1 entries, which the positions have no bits for.
+absl::Status CheckTranspose(const ConstPatternView& m);
+
+// The transpose of `m`; the sort is stable, so that columns come out sorted. The errors of CheckTranspose, before
+// memory is taken; RESOURCE_EXHAUSTED. Does not wait.
 absl::StatusOr<Transpose> MakeTranspose(const ExecContext& ctx, const ConstPatternView& m);
 
 // Copies the values of `m` into `values`, in the order of its transpose. Does not wait.

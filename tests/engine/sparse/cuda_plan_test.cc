@@ -6,14 +6,21 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "engine/sparse/cuda/analysis.h"
 #include "engine/sparse/cuda/carver.h"
+#include "engine/sparse/cuda/limits.h"
 #include "engine/sparse/cuda/plan.h"
 #include "engine/sparse/cuda/short_rows.h"
 #include "tests/engine/device_test.h"
+#include "tests/engine/sparse/counting_device.h"
 #include "tests/engine/sparse/reference.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 // A part's array, from its first byte to behind its last.
 using Range = std::pair<const char*, const char*>;
@@ -279,6 +286,102 @@ TEST_F(CudaPlanTest, TheScansOfAllBlocksFollowTheCounters) {
   }
   EXPECT_EQ(ShortRowsOfBlock(8192), 8);
   EXPECT_EQ(ShortRowsOfBlock(62586), 64);
+}
+
+ConstPatternView OfEntries(int64_t entries) { return {INT32_MAX, INT32_MAX, entries, nullptr, nullptr}; }
+
+TEST_F(CudaPlanTest, OperandsBeyondAGridAreRefusedWithTheNumbers) {
+  const ConstPatternView fits = OfEntries(kMostEntries), beyond = OfEntries(kMostEntries + 1);
+  MultiplyOptions options;
+  options.mask = fits;
+  options.addend = ConstCsrView{fits};
+  EXPECT_OK(CheckOperands(fits, fits, options));
+  const auto expect_refusal = [&](const char* operand, const ConstPatternView& a, const ConstPatternView& b,
+                                  const MultiplyOptions& options) {
+    CountingDevice counting(device_);
+    const ExecContext own(counting, ctx_.stream(), ctx_.arena());
+    for (const absl::Status& s : {CheckOperands(a, b, options), cuda::EstimateMultiply(own, a, b, options).status(),
+                                  cuda::PlanMultiply(own, a, b, options, Executions::kAnyNumber).status()}) {
+      EXPECT_EQ(s.code(), absl::StatusCode::kOutOfRange) << s;
+      EXPECT_EQ(FieldOf(s), operand);
+      EXPECT_THAT(s.message(), AllOf(HasSubstr("549755813633 entries"), HasSubstr("549755813632 at most")));
+    }
+    EXPECT_EQ(counting.allocated_bytes(), 0);
+  };
+  expect_refusal("a", beyond, fits, options);
+  expect_refusal("b", fits, beyond, options);
+  MultiplyOptions with_mask = options, with_addend = options;
+  with_mask.mask = beyond;
+  with_addend.addend = ConstCsrView{beyond};
+  expect_refusal("mask", fits, fits, with_mask);
+  expect_refusal("addend", fits, fits, with_addend);
+  EXPECT_OK(CheckProduct(kMostEntries));
+  EXPECT_EQ(CheckProduct(kMostEntries + 1).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(CudaPlanTest, ATransposeBeyond31BitsIsRefusedBeforeMemoryIsTaken) {
+  EXPECT_OK(CheckTranspose(OfEntries(INT32_MAX)));
+  const ConstPatternView m = OfEntries(int64_t{INT32_MAX} + 1);
+  CountingDevice counting(device_);
+  const ExecContext own(counting, ctx_.stream(), ctx_.arena());
+  MultiplyOptions options;
+  options.transpose_a = true;
+  for (const absl::Status& s : {MakeTranspose(own, m).status(), cuda::EstimateMultiply(own, m, m, options).status()}) {
+    EXPECT_EQ(s.code(), absl::StatusCode::kUnimplemented) << s;
+    EXPECT_EQ(FieldOf(s), "transpose_a");
+    EXPECT_THAT(s.message(), AllOf(HasSubstr("2147483648 entries"), HasSubstr("2147483647 at most")));
+  }
+  EXPECT_EQ(counting.allocated_bytes(), 0);
+}
+
+// The pairs of a reuse plan are indices of 32 bits.
+TEST_F(CudaPlanTest, AReusePlanOfMoreThan32BitsIsRefused) {
+  EXPECT_TRUE(ReusePlanFits(UINT32_MAX, UINT32_MAX, kMaxReuseMultiplications));
+  EXPECT_FALSE(ReusePlanFits(int64_t{UINT32_MAX} + 1, 1, 1));
+  EXPECT_FALSE(ReusePlanFits(1, int64_t{UINT32_MAX} + 1, 1));
+  EXPECT_FALSE(ReusePlanFits(1, 1, kMaxReuseMultiplications + 1));
+  CountingDevice counting(device_);
+  const ExecContext own(counting, ctx_.stream(), ctx_.arena());
+  const absl::Status s =
+      MakeReusePlan(own, OfEntries(5), OfEntries(int64_t{1} << 32), OfEntries(7), kMaxReuseMultiplications).status();
+  EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument) << s;
+  EXPECT_THAT(s.message(), HasSubstr("5 and 4294967296 entries"));
+  EXPECT_EQ(counting.allocated_bytes(), 0);
+}
+
+// 131,073 rows over all columns, with an entry in each window of a piece, would have more pieces than 32 bits count.
+TEST_F(CudaPlanTest, MorePiecesOfLongRowsThanAListTakesAreRefused) {
+  constexpr int64_t kRows = 131073, kInARow = 32785;
+  EXPECT_EQ(RowPieces::CapacityFor(0, INT32_MAX, 100, ValueType::kFloat32), 0);
+  // A piece has an entry.
+  EXPECT_EQ(RowPieces::CapacityFor(kRows, INT32_MAX, kRows * 2000, ValueType::kFloat32), kRows * 2000);
+  EXPECT_GE(RowPieces::CapacityFor(kRows, INT32_MAX, kRows * 100000, ValueType::kFloat32), kRows * kInARow);
+  EXPECT_GE(RowPieces::CapacityFor(INT32_MAX, INT32_MAX, MultiplyEstimate::kMostCounted, ValueType::kFloat64),
+            INT32_MAX * kInARow);
+  RowBins bins;
+  bins.lengths[kSplit] = kRows;
+  CountingDevice counting(device_);
+  const ExecContext own(counting, ctx_.stream(), ctx_.arena());
+  const absl::Status s = CutRows(own, bins, OfEntries(kRows * kInARow), ValueType::kFloat32).status();
+  EXPECT_EQ(s.code(), absl::StatusCode::kResourceExhausted) << s;
+  EXPECT_THAT(s.message(), AllOf(HasSubstr("4297228305 pieces"), HasSubstr("2147483647")));
+  EXPECT_EQ(counting.allocated_bytes(), 0);
+}
+
+// Sums of bytes of the largest counts that an estimate gives.
+TEST_F(CudaPlanTest, BytesOfTheLargestCountsDoNotWrap) {
+  constexpr int64_t kMost = MultiplyEstimate::kMostCounted, kRows = INT32_MAX;
+  const ConstPatternView m = OfEntries(kMostEntries);
+  MultiplyOptions options;
+  EXPECT_EQ(MaskAdd::PlacesBytes(kMost, options), 8 * kMost);
+  EXPECT_GT(RowBins::Bytes(INT32_MAX), RowBinsView::kLists * 4 * kRows);
+  EXPECT_GT(PatternWorkspaceBytes(INT32_MAX), 26 * kRows);
+  EXPECT_GT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64), kRows * 32785 * 12);
+  EXPECT_LT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64), 2 * 12 * kMost);
+  EXPECT_GT(MaskedPieces::Bytes(MaskedPieces::CapacityFor(kRows, kMost)), kMost / kWarpPiece * 12);
+  EXPECT_GE(TilePlan::ProductBytes(kMost, kMost), kMost * static_cast<int64_t>(sizeof(ProductTile) + sizeof(TilePair)));
+  EXPECT_GT(ReusePlan::MostBytes(kMaxReuseMultiplications, kMaxReuseEntries, kMaxReuseMultiplications),
+            24 * kMaxReuseMultiplications + 4 * kMaxReuseEntries);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/sparse/multiply_kernels.h"
 #include "tests/bench/sparse_generators.h"
 #include "tests/engine/sparse/counting_device.h"
 #include "tests/engine/sparse/reference.h"
@@ -270,6 +271,82 @@ TEST_P(MultiplyTest, EstimatesCountBeyond32Bits) {
     EXPECT_EQ(e->max_entries, kEntries);
     EXPECT_EQ(e->value_bytes, 4 * kEntries);
     EXPECT_GE(e->plan_bytes, 4 * kEntries);
+  }
+}
+
+// The same 4.9e9 multiplications with A transposed, under a mask, and beside an addend; no kernel makes them.
+TEST_P(MultiplyTest, EstimatesOfEveryKindCountBeyond32Bits) {
+  constexpr int32_t kSize = 70000;
+  constexpr int64_t kEntries = int64_t{kSize} * kSize;
+  const HostCsr<float> host_row = Transposed(Column(kSize));
+  const CsrMatrix column = Put(Column(kSize)), row = Put(host_row);
+  HostCsr<float> host_diagonal = Column(kSize);
+  host_diagonal.columns = kSize;
+  for (int32_t r = 0; r < kSize; ++r) host_diagonal.column_indices[r] = r;
+  const CsrMatrix diagonal = Put(host_diagonal);
+  MultiplyOptions options = Options<float>();
+  const auto estimate = [&](const CsrMatrix& a) {
+    const auto e = EstimateMultiply(ctx(), a.view(), row.view(), options);
+    EXPECT_OK(e) << e.status();
+    EXPECT_EQ(e->multiplications, kEntries);
+    return *e;
+  };
+  options.transpose_a = true;
+  EXPECT_EQ(estimate(row).max_entries, kEntries);
+  options.transpose_a = false;
+  options.addend = diagonal.view();
+  EXPECT_GE(estimate(column).max_entries, kEntries);
+  EXPECT_GE(estimate(column).plan_bytes, 4 * kEntries);
+  options.addend.reset();
+  options.mask = diagonal.view();
+  EXPECT_EQ(estimate(column).max_entries, kSize);
+  options.complement_mask = true;
+  EXPECT_GE(estimate(column).max_entries, kEntries - kSize);
+}
+
+// Under a mask the same product has few entries, and it is right.
+TEST_P(MultiplyTest, MoreThan2To32MultiplicationsUnderAMask) {
+  if (!ctx().is_cuda()) GTEST_SKIP() << "takes too long";
+  constexpr int32_t kSize = 70000;
+  const HostCsr<float> host_column = Column(kSize);
+  const CsrMatrix column = Put(host_column), row = Put(Transposed(host_column));
+  HostCsr<float> host_mask = host_column, expected = host_column;
+  host_mask.columns = expected.columns = kSize;
+  for (int32_t r = 0; r < kSize; ++r) {
+    const int32_t c = kSize - 1 - r;
+    host_mask.column_indices[r] = expected.column_indices[r] = c;
+    expected.values[r] = host_column.values[r] * host_column.values[c];
+  }
+  const CsrMatrix mask = Put(host_mask);
+  MultiplyOptions options = Options<float>();
+  options.mask = mask.view();
+  const auto c = Multiply(ctx(), column.view(), row.view(), options);
+  ASSERT_OK(c) << c.status();
+  EXPECT_TRUE(*c->Download<float>(device(), ctx().stream()) == expected);
+}
+
+// 2^20 rows, each of which meets a row of B with 2^31 - 1 entries. The CPU reads only the offsets of B, CUDA its
+// columns, too, which are not there.
+TEST_P(MultiplyTest, EstimatesStopAtTheMostThatIsCounted) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const HostCsr<float> a = Column((1 << 20) + 4096);
+  const int64_t offsets[] = {0, INT32_MAX};
+  const ConstPatternView b = {1, INT32_MAX, INT32_MAX, offsets, nullptr};
+  const auto e = EstimateMultiply(ctx(), a.view(), b, Options<float>());
+  ASSERT_OK(e) << e.status();
+  EXPECT_EQ(e->multiplications, MultiplyEstimate::kMostCounted);
+  EXPECT_EQ(e->max_entries, MultiplyEstimate::kMostCounted);
+  EXPECT_EQ(e->value_bytes, 4 * MultiplyEstimate::kMostCounted);
+  EXPECT_GE(e->plan_bytes, 4 * MultiplyEstimate::kMostCounted);
+  EXPECT_GE(e->workspace_bytes, 4 * MultiplyEstimate::kMostCounted);
+}
+
+TEST_P(MultiplyTest, MemoryForTooManyEntriesIsRefusedWithTheNumbers) {
+  for (int64_t entries : {int64_t{1} << 61, int64_t{1} << 62}) {
+    const absl::Status s = AllocateForEntries(ctx(), "values", entries, 8).status();
+    EXPECT_EQ(s.code(), absl::StatusCode::kResourceExhausted) << s;
+    EXPECT_THAT(std::string(s.message()),
+                StartsWith(absl::StrCat("C has ", entries, " entries, whose values take 8 bytes each")));
   }
 }
 
