@@ -16,9 +16,9 @@
 // Results are bit-identical from run to run on one device.
 //
 // On the CPU SuiteSparse:GraphBLAS multiplies block of rows by block of rows; a checkpoint between the blocks may end
-// the call as CANCELLED. On CUDA a product is one sequence of kernels, which nothing interrupts. Under a mask only the
-// entries of the mask are looked for, and no memory is taken for the whole of op(A) B; a complement mask is applied
-// after the whole is computed.
+// the call as CANCELLED. On CUDA a product is one sequence of kernels, which nothing interrupts. Under a mask CUDA
+// looks only for the entries of the mask, and takes no memory for the whole of op(A) B, or it makes the whole and
+// selects (MaskRoute); a complement mask is applied after the whole is computed.
 //
 // Memory. The size of C is known only after its pattern. Plans and results are therefore allocated on the device, from
 // its stream-ordered pool; the arena gives the workspace of MultiplyEstimate.
@@ -48,8 +48,8 @@ enum class Semiring {
   kMinPlus,  // shortest paths; absent means infinity
 };
 
-// Which kernels compute the rows on CUDA; the CPU ignores it. A product under a mask that is not a complement has
-// kernels of its own (cuda/masked.h), whatever the path.
+// Which kernels compute the rows on CUDA; the CPU ignores it. A product by MaskRoute::kMasked has kernels of its own,
+// whatever the path.
 enum class MultiplyPath {
   // Per group of eight rows: tensor-core tiles where each product of two tiles does at least 32 multiplications
   // (cuda/tiles.h: kTileMultiplications), otherwise scalar kernels. Beside that, reuse plans as many_executions says.
@@ -59,19 +59,29 @@ enum class MultiplyPath {
   kReusePlan,  // a reuse plan (see many_executions) for up to 2^29 multiplications of less than 2^32 entries
 };
 
+// How CUDA makes a product under a mask that is not a complement; the CPU ignores it. Sums have another order each way.
+// kMasked serves where memory is short, the others beside kAuto tests and comparisons.
+enum class MaskRoute {
+  kAuto,    // the way that a model of their work says is faster, if its memory is not out of proportion
+            // (cuda/mask_route.h)
+  kMasked,  // looks for the entries of the mask only; takes no memory for the whole product (cuda/masked.h)
+  kWhole,   // makes the whole product, then selects (cuda/mask_selection.h)
+};
+
 struct MultiplyOptions {
   MultiplyPrecision precision = MultiplyPrecision::kFp32;
   Semiring semiring = Semiring::kPlusTimes;
   MultiplyPath path = MultiplyPath::kAuto;
   // Lets planning take longer and the plan take more memory, for faster executions. On CUDA the plan then becomes a
   // reuse plan, which stores the operands of every multiplication (8 bytes each, three times that while it is made),
-  // if entries of C need few multiplications each; not under a mask, unless it is a complement.
+  // if entries of C need few multiplications each; not by MaskRoute::kMasked.
   bool many_executions = false;
   bool transpose_a = false;  // op(A) is A^T
   // The mask leaves out the entries of op(A) B that are not entries of the mask; with complement_mask, the entries that
   // are. The values of the mask don't matter. The mask does not apply to D.
   std::optional<ConstPatternView> mask;
   bool complement_mask = false;
+  MaskRoute mask_route = MaskRoute::kAuto;
   // Semirings other than plus-times require alpha = 1 and no addend.
   double alpha = 1;
   double beta = 1;
@@ -146,7 +156,7 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
                                                   const ConstPatternView& b, const MultiplyOptions& options);
 
 // The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
-// the pattern. Waits for the device once (on CUDA twice with a complement mask or an addend). UNIMPLEMENTED for
+// the pattern. Waits for the device once (on CUDA two to four times with a mask or an addend). UNIMPLEMENTED for
 // transpose_a of 2^31 entries and more on CUDA, OUT_OF_RANGE for operands with more entries than a grid of CUDA takes
 // (cuda/limits.h); both with the numbers, before memory is taken.
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,

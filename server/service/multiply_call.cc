@@ -153,6 +153,8 @@ class ProductCall : public WorkCall {
   // Whether the product that is under way is C.
   bool is_last() const { return product_ == (task_.is_triple ? 2 : 1); }
   Factors CurrentFactors() const;
+  // The resident memory of the device, in all.
+  int64_t capacity() { return context().ledger.capacity(Resource::kResident, Share::kCommon, device().index); }
   absl::Status EstimateStep(const ExecContext& ctx);
   absl::StatusOr<MultiplyEstimate> Estimate(const ExecContext& ctx, const Factors& factors);
   absl::Status TakePlan(std::shared_ptr<const HeldPlan> plan);
@@ -351,7 +353,7 @@ ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
 // The product needs `bytes` of device memory, which are not there.
 absl::Status ProductCall::NoMemory(int64_t bytes, const std::string& why) {
   const Ledger& ledger = context().ledger;
-  const int64_t capacity = ledger.capacity(Resource::kResident, Share::kCommon, device().index);
+  const int64_t capacity = this->capacity();
   const int64_t available = ledger.available(Resource::kResident, Share::kCommon, device().index);
   const char* const product = !task_.is_triple ? "the product" : is_last() ? "the second product" : "the first product";
   const std::string message = absl::StrCat(EstimateText(product, estimate_), "; ", why);
@@ -416,6 +418,12 @@ absl::StatusOr<MultiplyEstimate> ProductCall::Estimate(const ExecContext& ctx, c
   return estimate;
 }
 
+// Whether the product may have chosen a way that takes more memory than another. The server takes the other where the
+// first never fits: that follows from its capacity, not from what is free, so the bits are the same every time.
+bool CanTakeLess(const MultiplyOptions& options) {
+  return options.mask && !options.complement_mask && options.mask_route == MaskRoute::kAuto;
+}
+
 absl::Status ProductCall::EstimateStep(const ExecContext& ctx) {
   PhaseTimer timer(latency(), Phase::kPrepare);
   const Factors factors = CurrentFactors();
@@ -426,6 +434,10 @@ absl::Status ProductCall::EstimateStep(const ExecContext& ctx) {
     if (plan != nullptr) return TakePlan(std::move(plan));
   }
   INTRAWARP_ASSIGN_OR_RETURN(estimate_, Estimate(ctx, factors));
+  if (CanTakeLess(factors.options) && EstimatedBytes(estimate_) > capacity()) {
+    task_.options.mask_route = MaskRoute::kMasked;
+    INTRAWARP_ASSIGN_OR_RETURN(estimate_, Estimate(ctx, CurrentFactors()));
+  }
   int64_t bytes = EstimatedBytes(estimate_);
   if (is_last() && task_.resident_id) {
     const ConstCsrView a = factors.a.view();

@@ -6,6 +6,7 @@
 #include "engine/device/warp.cuh"
 #include "engine/sparse/cuda/analysis.h"
 #include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/masked.h"
 #include "engine/sparse/cuda/row_lists.cuh"
 #include "engine/sparse/cuda/row_work.cuh"
 #include "engine/sparse/multiply.h"
@@ -18,22 +19,58 @@ constexpr int kLanesPerRow = 8;
 constexpr unsigned long long kMostCounted = MultiplyEstimate::kMostCounted;
 constexpr int kBlocksPerMultiprocessor = 16;
 
+// The sums of a kernel over all rows, and where each goes.
+constexpr int kRowSums = 3, kMaskSums = 4;
+__device__ unsigned long long* SumOf(Counters* counters, int n) {
+  switch (n) {
+    case 0:
+      return &counters->multiplications;
+    case 1:
+      return &counters->max_entries;
+    case 2:
+      return &counters->tiles.runs[0];
+    case 3:
+      return &counters->mask.tiny_multiplications;
+    case 4:
+      return &counters->mask.visits;
+    case 5:
+      return &counters->mask.pieces;
+    default:
+      return &counters->mask.whole_entries;
+  }
+}
+
+// Puts the work of a row under a mask's row of `mask_entries` behind the kRowSums sums of the row.
+__device__ void MeasureMasked(const RowWork& w, int64_t a_entries, unsigned long long mask_entries,
+                              const RowLimits& limits, unsigned long long* of_row) {
+  const bool is_tiny = w.multiplications <= limits.tiny_multiplications && a_entries <= kTinyEntries;
+  const int most = a_entries >= kHeavyEntries ? kBlockPiece : kWarpPiece;
+  const unsigned long long pieces = a_entries > 0 ? (mask_entries + most - 1) / most : 0;
+  const unsigned long long span = w.multiplications > 0 ? int64_t{w.last} - w.first + 1 : 0;
+  of_row[kRowSums] = is_tiny ? w.multiplications : 0;
+  of_row[kRowSums + 1] = pieces * a_entries;
+  of_row[kRowSums + 2] = pieces;
+  of_row[kRowSums + 3] = min(w.multiplications, span);
+}
+
 // Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
-// `kinds`, `offsets` and `mask_offsets` may be null.
+// `kinds` and `offsets` may be null; `mask_offsets` is unless kMasked.
+template <bool kMasked>
 __global__ void __launch_bounds__(kThreads, 5)
     AnalyseKernel(ConstPatternView a, ConstPatternView b, RowLimits limits, Counters* counters, RowExtent* extents,
                   uint8_t* kinds, int64_t* offsets, const int64_t* mask_offsets, bool count_runs) {
-  constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
+  constexpr int kRows = kThreads / kLanesPerRow, kSums = kMasked ? kRowSums + kMaskSums : kRowSums;
   __shared__ int32_t long_rows[kRows];
   __shared__ int long_count;
   __shared__ RowWork parts[kWarps];
   const int lane = threadIdx.x % kLanesPerRow;
   const unsigned long long columns = b.columns;
-  // Of this thread's rows: multiplications, entries at most, runs. A row adds less than 2^62.
+  // The sums of this thread's rows. A row adds less than 2^62.
   unsigned long long sum[kSums] = {};
   const auto note = [&](int64_t row, int64_t a_entries, const RowWork& w) {
-    const unsigned long long most = mask_offsets == nullptr ? columns : mask_offsets[row + 1] - mask_offsets[row];
-    const unsigned long long of_row[kSums] = {w.multiplications, min(w.multiplications, most), w.runs};
+    const unsigned long long most = kMasked ? mask_offsets[row + 1] - mask_offsets[row] : columns;
+    unsigned long long of_row[kSums] = {w.multiplications, min(w.multiplications, most), w.runs};
+    if constexpr (kMasked) MeasureMasked(w, a_entries, most, limits, of_row);
 #pragma unroll
     for (int n = 0; n < kSums; ++n) sum[n] = min(sum[n] + of_row[n], kMostCounted);
     if (kinds == nullptr) return;
@@ -78,10 +115,7 @@ __global__ void __launch_bounds__(kThreads, 5)
   if (threadIdx.x >= kSums) return;
   unsigned long long of_block = 0;
   for (int w = 0; w < kWarps; ++w) of_block += sums[threadIdx.x][w];
-  unsigned long long* const to = threadIdx.x == 0   ? &counters->multiplications
-                                 : threadIdx.x == 1 ? &counters->max_entries
-                                                    : &counters->tiles.runs[0];
-  if (of_block > 0) atomicAdd(to, min(of_block, kMostCounted));
+  if (of_block > 0) atomicAdd(SumOf(counters, threadIdx.x), min(of_block, kMostCounted));
 }
 
 // Lists the rows of the pattern classes as PatternWorkspace says, tiny rows unless they are `counted`. Marks heavy
@@ -133,8 +167,9 @@ absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const Co
                      RowExtent* extents, uint8_t* kinds, int64_t* offsets, const int64_t* mask_offsets,
                      bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return Launcher(ctx).LaunchCapped(kBlocksPerMultiprocessor, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b,
-                                    RowLimitsOf(a), counters, extents, kinds, offsets, mask_offsets, count_runs);
+  auto* const kernel = mask_offsets != nullptr ? AnalyseKernel<true> : AnalyseKernel<false>;
+  return Launcher(ctx).LaunchCapped(kBlocksPerMultiprocessor, kernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a),
+                                    counters, extents, kinds, offsets, mask_offsets, count_runs);
 }
 
 absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w, bool counted,

@@ -28,8 +28,8 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 
 // Counts multiplications and max_entries into `counters`, which must be 0. Unless `kinds` is null, also writes extents
 // and kinds of rows, and 0 to `entries` of rows without multiplications. Unless `mask_offsets` is null, a row has as
-// many entries as the mask's row at most. With count_runs, also counts the runs of entries of A in one tile. Does not
-// wait.
+// many entries as the mask's row at most, and counters->mask is counted, too. With count_runs, also counts the runs of
+// entries of A in one tile. Does not wait.
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
                      RowExtent* extents, uint8_t* kinds, int64_t* entries, const int64_t* mask_offsets,
                      bool count_runs);

@@ -17,6 +17,12 @@ struct TileCounters {
   unsigned long long next_pair, next_tile;  // where the next block writes pairs and tiles
 };
 
+// The work of a product under a mask (mask_route.h).
+struct MaskCounters {
+  unsigned long long tiny_multiplications, visits, pieces;
+  unsigned long long whole_entries;  // of the whole product, at most: its columns lie between the row's first and last
+};
+
 struct Counters {
   unsigned long long multiplications;
   unsigned long long max_entries;
@@ -28,6 +34,7 @@ struct Counters {
   unsigned next_short, short_counted;   // the same of the kernel that counts short rows
   unsigned long_rows;                   // rows that this kernel left to others
   TileCounters tiles;
+  MaskCounters mask;  // only of Analyse with a mask
 };
 
 // A copy in page-locked host memory; `ready` becomes 1 once the counters are written, `long_rows` as soon as the kernel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The epilogue of a product: a complement mask takes entries away, an addend brings entries. Other masks come in before
-// the product is made (masked.h). Internal to engine/sparse/cuda.
+// (masked.h, mask_selection.h). Internal to engine/sparse/cuda.
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ADD_H_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ADD_H_
 

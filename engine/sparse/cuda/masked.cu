@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cub/device/device_scan.cuh>
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/warp.cuh"
 #include "engine/sparse/cuda/adder.cuh"
 #include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/marks.h"
 #include "engine/sparse/cuda/masked.h"
 #include "engine/sparse/cuda/products.cuh"
 #include "engine/sparse/cuda/row_lists.cuh"
 #include "engine/sparse/cuda/search.cuh"
 #include "engine/sparse/cuda/semirings.cuh"
-#include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp::cuda::spgemm {
 namespace {
@@ -220,36 +219,6 @@ __global__ void __launch_bounds__(Team<kTeam>::kBlock)
   }
 }
 
-// The marked entries of the mask: a bit for each, and the number of marks before each word of bits.
-struct Marks {
-  uint32_t* bits;
-  int64_t* before;
-  int64_t words;
-
-  // A word more than full ones, so that the end of the mask has a rank, too.
-  static int64_t WordsFor(const ConstPatternView& mask) { return mask.entries / 32 + 1; }
-  __device__ bool Has(int64_t entry) const { return bits[entry / 32] >> entry % 32 & 1; }
-  // The number of marks before an entry.
-  __device__ int64_t RankOf(int64_t entry) const {
-    return before[entry / 32] + __popc(bits[entry / 32] & ((1u << entry % 32) - 1));
-  }
-};
-
-__global__ void CountMarksKernel(Marks marks) {
-  const int64_t w = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (w < marks.words) marks.before[w] = __popc(marks.bits[w]);
-}
-
-__global__ void OffsetsKernel(ConstPatternView mask, Marks marks, int64_t* offsets) {
-  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (row <= mask.rows) offsets[row] = marks.RankOf(mask.row_offsets[row]);
-}
-
-__global__ void ColumnsKernel(ConstPatternView mask, Marks marks, int32_t* indices) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < mask.entries && marks.Has(i)) indices[marks.RankOf(i)] = mask.column_indices[i];
-}
-
 // Adds the products of every `step`-th entry of A, from the `skip`-th on, to the sums of a piece. A warp calls it.
 template <typename T, typename Ring>
 __device__ void AddToPiece(const ConstCsrView& a, const ConstCsrView& b, const Piece& piece, const PieceTable& table,
@@ -348,13 +317,6 @@ absl::Status ExecuteAs(const ExecContext& ctx, const MaskedPieces& pieces, const
   return absl::UnimplementedError("semiring: not on CUDA yet");
 }
 
-absl::StatusOr<size_t> ScanBytes(int64_t words) {
-  size_t bytes = 0;
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cub::DeviceScan::ExclusiveSum(nullptr, bytes, static_cast<int64_t*>(nullptr),
-                                                               static_cast<int64_t*>(nullptr), words));
-  return bytes;
-}
-
 // Cuts the rows of `c` into pieces.
 absl::Status Cut(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& c,
                  const MaskedPiecesView& pieces) {
@@ -381,25 +343,6 @@ absl::Status MarkEntries(const ExecContext& ctx, const ConstPatternView& a, cons
                                marks.bits);
 }
 
-// Fills the offsets of C; returns the number of its entries. Waits.
-absl::StatusOr<int64_t> CountEntries(const ExecContext& ctx, const ConstPatternView& mask, const Marks& marks,
-                                     int64_t* offsets) {
-  const cudaStream_t stream = CudaStream(ctx);
-  ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(size_t scan_bytes, ScanBytes(marks.words));
-  INTRAWARP_ASSIGN_OR_RETURN(void* const scan, ctx.arena().AllocateBytes(scan_bytes));
-  CountMarksKernel<<<BlocksFor(marks.words), kThreads, 0, stream>>>(marks);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  INTRAWARP_CUDA_RETURN_IF_ERROR(
-      cub::DeviceScan::ExclusiveSum(scan, scan_bytes, marks.before, marks.before, marks.words, stream));
-  OffsetsKernel<<<BlocksFor(int64_t{mask.rows} + 1), kThreads, 0, stream>>>(mask, marks, offsets);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  int64_t entries = 0;
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&entries, offsets + mask.rows, sizeof(int64_t), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  return entries;
-}
-
 }  // namespace
 
 int64_t MaskedPieces::CapacityFor(int64_t rows, int64_t entries) {
@@ -411,33 +354,19 @@ int64_t MaskedPieces::Bytes(int64_t capacity) { return kPiecesAt + capacity * si
 MaskedPiecesView MaskedPieces::view() const { return ViewOf(memory.as<char>(), capacity); }
 
 absl::StatusOr<int64_t> MaskedWorkspaceBytes(const ConstPatternView& mask) {
-  const int64_t words = Marks::WordsFor(mask),
-                pieces = MaskedPieces::Bytes(MaskedPieces::CapacityFor(mask.rows, mask.entries));
-  INTRAWARP_ASSIGN_OR_RETURN(const size_t scan, ScanBytes(words));
-  return Arena::Rounded(words * sizeof(uint32_t)) + Arena::Rounded(words * sizeof(int64_t)) +
-         std::max(Arena::Rounded(pieces), Arena::Rounded(scan));
+  const int64_t pieces = MaskedPieces::Bytes(MaskedPieces::CapacityFor(mask.rows, mask.entries));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t pattern, MarkedPatternBytes(mask.entries));
+  return MarksBytes(mask.entries) + std::max(static_cast<int64_t>(Arena::Rounded(pieces)), pattern);
 }
 
 absl::StatusOr<CsrPattern> PlanMasked(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                       const ConstPatternView& mask, MaskedPieces* pieces) {
-  CsrPattern c = {a.rows, b.columns, 0, {}, {}};
-  const int64_t offsets_bytes = (int64_t{c.rows} + 1) * sizeof(int64_t);
-  INTRAWARP_ASSIGN_OR_RETURN(c.row_offsets, ctx.device().Allocate(offsets_bytes, ctx.stream()));
-  int64_t* const offsets = c.row_offsets.as<int64_t>();
-  if (a.entries == 0 || b.entries == 0 || mask.entries == 0) {
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(offsets, 0, offsets_bytes, ctx.stream()));
-    return c;
-  }
+  if (a.entries == 0 || b.entries == 0 || mask.entries == 0) return MakeEmptyPattern(ctx, a.rows, b.columns);
   ArenaScope scope(ctx.arena());
-  Marks marks = {nullptr, nullptr, Marks::WordsFor(mask)};
-  INTRAWARP_ASSIGN_OR_RETURN(marks.bits, ctx.arena().Allocate<uint32_t>(marks.words));
-  INTRAWARP_ASSIGN_OR_RETURN(marks.before, ctx.arena().Allocate<int64_t>(marks.words));
+  INTRAWARP_ASSIGN_OR_RETURN(const Marks marks, AllocateMarks(ctx, mask));
   INTRAWARP_RETURN_IF_ERROR(MarkEntries(ctx, a, b, mask, marks));
-  INTRAWARP_ASSIGN_OR_RETURN(c.entries, CountEntries(ctx, mask, marks, offsets));
+  INTRAWARP_ASSIGN_OR_RETURN(CsrPattern c, MakeMarkedPattern(ctx, mask, marks));
   if (c.entries == 0) return c;
-  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, AllocateForEntries(ctx, "columns", c.entries, sizeof(int32_t)));
-  ColumnsKernel<<<BlocksFor(mask.entries), kThreads, 0, CudaStream(ctx)>>>(mask, marks, c.column_indices.as<int32_t>());
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   pieces->capacity = MaskedPieces::CapacityFor(c.rows, c.entries);
   pieces->block_capacity = BlockCapacity(a, pieces->capacity, c.entries);
   INTRAWARP_ASSIGN_OR_RETURN(pieces->memory,

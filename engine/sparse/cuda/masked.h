@@ -41,7 +41,8 @@
 
 namespace intrawarp::cuda::spgemm {
 
-// Whether a product goes this way. A complement mask does not: it leaves most of the product.
+// Whether a product may go this way; mask_route.h says whether it does. Under a complement mask it may not: such a mask
+// leaves most of the product.
 inline bool IsMasked(const MultiplyOptions& options) { return options.mask && !options.complement_mask; }
 
 // Entries of a piece, at most.

@@ -2,7 +2,8 @@
 // Estimates and plans products on CUDA. The phases of planning are: transpose.h; short_rows.h (counts) where rows are
 // likely to be short; unless all are, analysis.h, tiles.h (counts), pattern.h (counts), row_bins.h; the columns by
 // pattern.h, short_rows.h and tiles.h; reuse_plan.h or row_pieces.h; mask_add.h. Under a mask that is not a complement
-// they are transpose.h, masked.h and mask_add.h. plan.cu executes. No phase has atomics on values.
+// mask_route.h chooses: either transpose.h, masked.h and mask_add.h, or all of the above with mask_selection.h before
+// mask_add.h. plan.cu executes. No phase has atomics on values.
 #include <algorithm>
 #include <climits>
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include "engine/sparse/cuda/analysis.h"
 #include "engine/sparse/cuda/counter_mailbox.h"
 #include "engine/sparse/cuda/limits.h"
+#include "engine/sparse/cuda/mask_route.h"
+#include "engine/sparse/cuda/mask_selection.h"
 #include "engine/sparse/cuda/pattern.h"
 #include "engine/sparse/cuda/plan.h"
 #include "engine/sparse/cuda/rounding.h"
@@ -26,20 +29,19 @@ namespace {
 
 int64_t Counted(uint64_t n) { return static_cast<int64_t>(std::min<uint64_t>(n, MultiplyEstimate::kMostCounted)); }
 
-// Counts multiplications and max_entries of op(A) B, of which `mask_offsets`, unless null, limits each row. Waits.
-absl::StatusOr<MultiplyEstimate> CountWork(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                                           const int64_t* mask_offsets) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(
-      Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, mask_offsets, false));
+// Counts the work of op(A) B, under a mask unless `mask` is null. `memory` holds the counters, on the device. Waits.
+absl::StatusOr<Counters> CountWork(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                   const MultiplyOptions& options, const ConstPatternView* mask, void* memory) {
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(memory, 0, sizeof(Counters), ctx.stream()));
+  auto* const counters = static_cast<Counters*>(memory);
+  const bool count_runs = mask != nullptr && TilesArePossible(a, b, options);
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters, nullptr, nullptr, nullptr,
+                                    mask != nullptr ? mask->row_offsets : nullptr, count_runs));
+  if (count_runs && !SamePattern(a, b)) INTRAWARP_RETURN_IF_ERROR(CountTileRuns(ctx, b, &counters->tiles.runs[1]));
   Counters totals;
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, counters.as<void>(), sizeof(totals), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, memory, sizeof(totals), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  MultiplyEstimate e;
-  e.multiplications = Counted(totals.multiplications);
-  e.max_entries = Counted(totals.max_entries);
-  return e;
+  return totals;
 }
 
 // Upper bound on the bytes of a TilePlan.
@@ -49,31 +51,35 @@ int64_t TilePlanBytes(const ConstPatternView& a, const ConstPatternView& b, bool
   return TilePlan::MatrixBytes(a, forced) + TilePlan::MatrixBytes(b, forced) + TilePlan::ProductBytes(pairs, pairs);
 }
 
+// The work of a product under a mask, which has been counted.
+MaskedWork MaskedWorkOf(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options,
+                        const Counters& counters) {
+  MaskedWork w;
+  w.multiplications = Counted(counters.multiplications);
+  w.tiny_multiplications = Counted(counters.mask.tiny_multiplications);
+  w.visits = Counted(counters.mask.visits);
+  w.pieces = Counted(counters.mask.pieces);
+  w.mask_entries = options.mask->entries;
+  const unsigned long long* const runs = counters.tiles.runs;
+  w.tiles = TilesArePossible(a, b, options) && (options.path == MultiplyPath::kTiles ||
+                                                (RunsAllowTiles(a.entries, Counted(runs[0])) &&
+                                                 (SamePattern(a, b) || RunsAllowTiles(b.entries, Counted(runs[1])))));
+  return w;
+}
+
 // Arena bytes of the rounded values of A and B.
 int64_t RoundedBytes(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   if (DroppedBits(options.precision) == 0) return 0;
   return Arena::Rounded(a.entries * sizeof(float)) + Arena::Rounded(b.entries * sizeof(float));
 }
 
-// The estimate of the masked product: `a` is op(A), and C has no addend.
-absl::StatusOr<MultiplyEstimate> EstimateMasked(const ExecContext& ctx, const ConstPatternView& a,
-                                                const ConstPatternView& b, const MultiplyOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b, options.mask->row_offsets));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t to_plan, MaskedWorkspaceBytes(*options.mask));
-  e.workspace_bytes = std::max(to_plan, RoundedBytes(a, b, options));
-  e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) +
-                 MaskedPieces::Bytes(MaskedPieces::CapacityFor(a.rows, e.max_entries));
-  e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
-  return e;
-}
-
-// The estimate of the product before complement mask and addend: `a` is op(A).
-absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const ConstPatternView& a,
-                                                 const ConstPatternView& b, const MultiplyOptions& options) {
-  if (IsMasked(options)) return EstimateMasked(ctx, a, b, options);
-  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b, nullptr));
+// The estimate of the whole product with so many multiplications and entries: `a` is op(A).
+MultiplyEstimate EstimateWhole(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options,
+                               uint64_t multiplications, uint64_t entries) {
+  MultiplyEstimate e;
+  e.multiplications = Counted(multiplications);
+  e.max_entries = Counted(entries);
   const ValueType type = ValueTypeOf(options.precision);
-  const int64_t value_bytes = BytesPerValue(type);
   const bool tiles = TilesArePossible(a, b, options), forced = options.path == MultiplyPath::kTiles;
   const int64_t to_execute =
       RoundedBytes(a, b, options) + (tiles ? TileWorkspaceBytes(a.entries, b.entries, type, forced) : 0);
@@ -85,8 +91,86 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
   if (may_reuse && ReusePlanFits(a.entries, b.entries, e.multiplications)) {
     e.plan_bytes += ReusePlan::MostBytes(e.multiplications, a.entries, e.max_entries);
   }
-  e.value_bytes = e.max_entries * value_bytes;
+  e.value_bytes = e.max_entries * BytesPerValue(type);
   return e;
+}
+
+// The pattern of C and its values, without what makes them.
+MultiplyEstimate EstimateResult(const ConstPatternView& a, const MultiplyOptions& options, const Counters& counters) {
+  MultiplyEstimate e;
+  e.multiplications = Counted(counters.multiplications);
+  e.max_entries = Counted(counters.max_entries);
+  e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
+  e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
+  return e;
+}
+
+// The estimate of the product by the entries of the mask: `a` is op(A), and C has no addend.
+absl::StatusOr<MultiplyEstimate> EstimateMasked(const ConstPatternView& a, const ConstPatternView& b,
+                                                const MultiplyOptions& options, const Counters& counters) {
+  MultiplyEstimate e = EstimateResult(a, options, counters);
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t to_plan, MaskedWorkspaceBytes(*options.mask));
+  e.workspace_bytes = std::max(to_plan, RoundedBytes(a, b, options));
+  e.plan_bytes += MaskedPieces::Bytes(MaskedPieces::CapacityFor(a.rows, e.max_entries));
+  return e;
+}
+
+// The estimate of the whole product, from which the mask then selects.
+absl::StatusOr<MultiplyEstimate> EstimateSelected(const ConstPatternView& a, const ConstPatternView& b,
+                                                  const MultiplyOptions& options, const Counters& counters) {
+  const MultiplyEstimate whole = EstimateWhole(a, b, options, counters.multiplications, counters.mask.whole_entries);
+  MultiplyEstimate e = EstimateResult(a, options, counters);
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t to_select, MaskSelection::WorkspaceBytes(*options.mask));
+  e.workspace_bytes =
+      std::max(to_select, whole.workspace_bytes + static_cast<int64_t>(Arena::Rounded(whole.value_bytes)));
+  e.plan_bytes += whole.plan_bytes + MaskSelection::PlacesBytes(e.max_entries);
+  return e;
+}
+
+// The estimate of each way that a product under a mask can go, and the way that it goes.
+struct MaskedEstimate {
+  MultiplyEstimate masked, selected;
+  MaskRoute route = MaskRoute::kMasked;
+};
+
+absl::StatusOr<MaskedEstimate> EstimateUnderMask(const ConstPatternView& a, const ConstPatternView& b,
+                                                 const MultiplyOptions& options, const Counters& counters) {
+  MaskedEstimate e;
+  INTRAWARP_ASSIGN_OR_RETURN(e.masked, EstimateMasked(a, b, options, counters));
+  INTRAWARP_ASSIGN_OR_RETURN(e.selected, EstimateSelected(a, b, options, counters));
+  e.route = options.mask_route;
+  if (e.route == MaskRoute::kAuto) {
+    e.route = ChooseMaskRoute(MaskedWorkOf(a, b, options, counters),
+                              e.selected.workspace_bytes + e.selected.plan_bytes + e.selected.value_bytes);
+  }
+  // The choice is made in the workspace, too.
+  for (MultiplyEstimate* way : {&e.masked, &e.selected}) {
+    way->workspace_bytes = std::max(way->workspace_bytes, static_cast<int64_t>(Arena::Rounded(sizeof(Counters))));
+  }
+  return e;
+}
+
+// The way of a product under a mask; the same for its estimate and its plan. Waits.
+absl::StatusOr<MaskRoute> ChooseRoute(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                      const MultiplyOptions& options) {
+  if (options.mask_route != MaskRoute::kAuto) return options.mask_route;
+  if (a.entries == 0 || b.entries == 0 || options.mask->entries == 0) return MaskRoute::kMasked;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(void* const memory, ctx.arena().AllocateBytes(sizeof(Counters)));
+  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, CountWork(ctx, a, b, options, &*options.mask, memory));
+  INTRAWARP_ASSIGN_OR_RETURN(const MaskedEstimate e, EstimateUnderMask(a, b, options, counters));
+  return e.route;
+}
+
+// The estimate of the product before complement mask and addend: `a` is op(A).
+absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const ConstPatternView& a,
+                                                 const ConstPatternView& b, const MultiplyOptions& options) {
+  const ConstPatternView* const mask = IsMasked(options) ? &*options.mask : nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer memory, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, CountWork(ctx, a, b, options, mask, memory.as<void>()));
+  if (mask == nullptr) return EstimateWhole(a, b, options, counters.multiplications, counters.max_entries);
+  INTRAWARP_ASSIGN_OR_RETURN(const MaskedEstimate e, EstimateUnderMask(a, b, options, counters));
+  return e.route == MaskRoute::kWhole ? e.selected : e.masked;
 }
 
 // The estimate for op(A) = A^T. The transpose is made in memory of its own, as the arena's size is not known yet.
@@ -229,10 +313,9 @@ absl::Status PrepareExecutions(Planning& p, const Counters& counters) {
   return absl::OkStatus();
 }
 
-// Plans the product: `a` is op(A), and the result is the pattern before complement mask and addend.
-absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                                       Plan& plan) {
-  if (IsMasked(plan.options)) return PlanMasked(ctx, a, b, *plan.options.mask, &plan.masked);
+// Plans the whole product: `a` is op(A).
+absl::StatusOr<CsrPattern> PlanWhole(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                     Plan& plan) {
   Device& device = ctx.device();
   CsrPattern c = {a.rows, b.columns, 0, {}, {}};
   const int64_t offsets_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t);
@@ -255,6 +338,17 @@ absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatter
   INTRAWARP_RETURN_IF_ERROR(FillColumns(p, counters));
   INTRAWARP_RETURN_IF_ERROR(PrepareExecutions(p, counters));
   return c;
+}
+
+// Plans the product: `a` is op(A), and the result is the pattern before complement mask and addend.
+absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                       Plan& plan) {
+  if (!IsMasked(plan.options)) return PlanWhole(ctx, a, b, plan);
+  const ConstPatternView& mask = *plan.options.mask;
+  INTRAWARP_ASSIGN_OR_RETURN(const MaskRoute route, ChooseRoute(ctx, a, b, plan.options));
+  if (route == MaskRoute::kMasked) return PlanMasked(ctx, a, b, mask, &plan.masked);
+  INTRAWARP_ASSIGN_OR_RETURN(CsrPattern whole, PlanWhole(ctx, a, b, plan));
+  return PlanSelection(ctx, std::move(whole), mask, &plan.selection);
 }
 
 }  // namespace

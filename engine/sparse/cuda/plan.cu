@@ -32,12 +32,10 @@ absl::StatusOr<Operands> PrepareOperands(const ExecContext& ctx, const Plan& pla
   return o;
 }
 
-// The values of the product, before complement mask and addend.
-absl::Status ExecuteProduct(const ExecContext& ctx, const Plan& plan, const ConstPatternView& product,
-                            const ConstCsrView& a, const ConstCsrView& b, void* values) {
+// The values of the whole product.
+absl::Status ExecuteWhole(const ExecContext& ctx, const Plan& plan, const ConstPatternView& product, const Operands& o,
+                          void* values) {
   const MultiplyOptions& options = plan.options;
-  INTRAWARP_ASSIGN_OR_RETURN(const Operands o, PrepareOperands(ctx, plan, a, b));
-  if (IsMasked(options)) return ExecuteMasked(ctx, plan.masked, product, options, o.a, o.b, values);
   if (!plan.reuse.empty()) {
     return ExecuteReusePlan(ctx, plan.reuse, product.entries, o.a, o.b, options.semiring, options.alpha, values);
   }
@@ -47,6 +45,19 @@ absl::Status ExecuteProduct(const ExecContext& ctx, const Plan& plan, const Cons
   }
   const ScalarRows rows = {plan.row_bins, plan.row_pieces, product, plan.DefersColumns()};
   return ExecuteRows(ctx, rows, options, o.a, o.b, values);
+}
+
+// The values of the product, before complement mask and addend.
+absl::Status ExecuteProduct(const ExecContext& ctx, const Plan& plan, const ConstPatternView& product,
+                            const ConstCsrView& a, const ConstCsrView& b, void* values) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Operands o, PrepareOperands(ctx, plan, a, b));
+  if (!IsMasked(plan.options)) return ExecuteWhole(ctx, plan, product, o, values);
+  if (plan.selection.empty()) return ExecuteMasked(ctx, plan.masked, product, plan.options, o.a, o.b, values);
+  const ConstPatternView whole = plan.selection.whole.view();
+  INTRAWARP_ASSIGN_OR_RETURN(void* const whole_values,
+                             ctx.arena().AllocateBytes(whole.entries * BytesPerValue(a.type)));
+  INTRAWARP_RETURN_IF_ERROR(ExecuteWhole(ctx, plan, whole, o, whole_values));
+  return SelectValues(ctx, plan.selection, product.entries, a.type, whole_values, values);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/cuda/mask_add.h"
+#include "engine/sparse/cuda/mask_selection.h"
 #include "engine/sparse/cuda/masked.h"
 #include "engine/sparse/cuda/reuse_plan.h"
 #include "engine/sparse/cuda/row_bins.h"
@@ -25,7 +26,7 @@ struct Plan final : DevicePlan {
 
   int64_t bytes() const override {
     return transpose.bytes() + row_bins.bytes() + row_pieces.bytes() + tiles.bytes() + reuse.bytes() + masked.bytes() +
-           mask_add.bytes();
+           selection.bytes() + mask_add.bytes();
   }
   absl::Status Execute(const ExecContext& ctx, const ConstPatternView& c, const ConstCsrView& a, const ConstCsrView& b,
                        void* values) const override;
@@ -41,6 +42,7 @@ struct Plan final : DevicePlan {
   TilePlan tiles;
   ReusePlan reuse;
   MaskedPieces masked;
+  MaskSelection selection;
   MaskAdd mask_add;
 };
 

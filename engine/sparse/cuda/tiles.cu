@@ -39,7 +39,7 @@ __global__ void RunsKernel(ConstPatternView m, unsigned long long* runs) {
 }
 
 __device__ bool IsDense(const ConstPatternView& m, unsigned long long runs, bool forced) {
-  return forced || runs * kTileMinEntriesPerRun <= static_cast<unsigned long long>(m.entries);
+  return forced || RunsAllowTiles(m.entries, static_cast<int64_t>(runs));
 }
 __device__ bool TilesMayPayOff(const TileOperands& operands) {
   const unsigned long long* runs = operands.counters->runs;
@@ -562,12 +562,6 @@ absl::Status MakeTiles(const ExecContext& ctx, const TileOperands& operands, con
   return absl::OkStatus();
 }
 
-absl::Status CountRuns(const ExecContext& ctx, const TileOperands& operands, const ConstPatternView& m, int which) {
-  RunsKernel<<<BlocksFor(int64_t{m.rows} * 8), kTileThreads, 0, CudaStream(ctx)>>>(m, &operands.counters->runs[which]);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
-}
-
 // The values of all tiles, in the arena.
 template <typename T>
 absl::StatusOr<T*> Pack(const ExecContext& ctx, const TileMatrix& t, int64_t tiles, const void* values, int* special) {
@@ -642,12 +636,18 @@ ProductTiles CarveProduct(Carver& carver, int64_t product_tiles, int64_t pairs) 
   return product;
 }
 
+}  // namespace
+
 bool SamePattern(const ConstPatternView& a, const ConstPatternView& b) {
   return a.rows == b.rows && a.columns == b.columns && a.entries == b.entries && a.row_offsets == b.row_offsets &&
          a.column_indices == b.column_indices;
 }
 
-}  // namespace
+absl::Status CountTileRuns(const ExecContext& ctx, const ConstPatternView& m, unsigned long long* runs) {
+  RunsKernel<<<BlocksFor(int64_t{m.rows} * 8), kTileThreads, 0, CudaStream(ctx)>>>(m, runs);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
 
 bool TilesArePossible(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   constexpr int64_t kMostEntries = INT32_MAX, kMostColumns = INT32_MAX - 16;
@@ -693,7 +693,7 @@ ProductTiles TilePlan::Product() const {
 }
 
 absl::Status CountTiles(const ExecContext& ctx, const TileOperands& operands, uint8_t* kinds, int64_t* entries) {
-  if (!operands.square) INTRAWARP_RETURN_IF_ERROR(CountRuns(ctx, operands, operands.b, 1));
+  if (!operands.square) INTRAWARP_RETURN_IF_ERROR(CountTileRuns(ctx, operands.b, &operands.counters->runs[1]));
   INTRAWARP_RETURN_IF_ERROR(MakeTiles(ctx, operands, operands.a, operands.a_tiles, 0));
   if (!operands.square) INTRAWARP_RETURN_IF_ERROR(MakeTiles(ctx, operands, operands.b, operands.b_tiles, 1));
   CountTilesKernel<<<static_cast<unsigned>(TileRows(operands.a)), kTileThreads, 0, CudaStream(ctx)>>>(operands, kinds,

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/host_device.h"
 #include "engine/device/device.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/csr.h"
@@ -92,6 +93,14 @@ struct TilePlan {
 
 // Whether tiles may pay off, judged by sizes alone.
 bool TilesArePossible(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options);
+
+// Whether runs of so many are few enough for tiles to be made, and whether the operands are one.
+INTRAWARP_HD inline bool RunsAllowTiles(int64_t entries, int64_t runs) {
+  return runs * kTileMinEntriesPerRun <= entries;
+}
+bool SamePattern(const ConstPatternView& a, const ConstPatternView& b);
+// Adds the runs of the entries of `m` in one tile to *runs, in device memory. Does not wait.
+absl::Status CountTileRuns(const ExecContext& ctx, const ConstPatternView& m, unsigned long long* runs);
 
 // Makes the tiles of the operands, counts the entries of the rows that go by tiles into `entries` and makes their kinds
 // kTiled. The counters must be 0 but for the runs of A. Does not wait.

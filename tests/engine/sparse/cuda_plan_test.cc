@@ -240,6 +240,9 @@ TEST_F(CudaPlanTest, BytesAreTheSumOfTheParts) {
   give(plan.reuse.starts, 703);
   give(plan.reuse.bases, 84);
   give(plan.masked.memory, 90);
+  give(plan.selection.whole.row_offsets, 91);
+  give(plan.selection.whole.column_indices, 92);
+  give(plan.selection.places, 93);
   give(plan.mask_add.product.row_offsets, 95);
   give(plan.mask_add.product.column_indices, 106);
   give(plan.mask_add.places, 117);
