@@ -57,7 +57,16 @@ enum class MultiplyPath {
   kScalar,     // scalar kernels for all rows
   kTiles,      // tiles for all rows whose tiles fit; for tests and comparisons, as it can take much memory
   kReusePlan,  // a reuse plan (see many_executions) for up to 2^29 multiplications of less than 2^32 entries
+  // Scalar kernels for all rows, each with one choice made for all of them; for tests and comparisons.
+  kShortRows,  // the kernels of short rows make every row that is short (cuda/short_rows.h)
+  kLongRows,   // no row goes by the kernels of short rows
+  kBitmaps,    // as kLongRows; bitmaps lead to the sums of all rows, also where columns are few and far apart
+  kTables,     // as kLongRows; hash tables lead to the sums of all rows that fit one, heavy rows apart
 };
+// Whether no row goes by tiles.
+constexpr bool IsScalar(MultiplyPath path) {
+  return path != MultiplyPath::kAuto && path != MultiplyPath::kTiles && path != MultiplyPath::kReusePlan;
+}
 
 // How CUDA makes a product under a mask that is not a complement; the CPU ignores it. Sums have another order each way.
 // kMasked serves where memory is short, the others beside kAuto tests and comparisons.

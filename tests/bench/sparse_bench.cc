@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels] [--masked]
+//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels] [--masked] [--routes]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -17,6 +17,13 @@
 // With --masked a line is C = A A under the mask A, for square A, beside the whole product: product, plan and exec as
 // above, of the masked product; whole: product of the whole; x: whole over product (above 1: the mask saves time); MB
 // and whole: the peaks of the device's pool, on a GPU. Each entry is checked against the whole product.
+//
+// With --routes, on a GPU, a line is what the choice of a route is worth, for each of three kinds of work: `product` as
+// above; `again`, the values of a plan made for many executions; and `masked`, C = A A under the mask A for square A.
+// Times are medians in ms: of the choice, of the best of all forced routes, and of each; x: choice over best. Below 1,
+// the choice mixes routes, row by row, better than any of them does. A route that ended in an error has no time; of a
+// route that falls back to another, where a matrix does not allow it, the time is the other's. `worst` is the largest x
+// of the run by kind. The results are not checked here: the tests check that all routes give the same.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -58,6 +65,7 @@ struct Flags {
   bool csv = false;
   bool kernels = false;
   bool masked = false;
+  bool routes = false;
 };
 
 struct PrecisionRow {
@@ -393,6 +401,98 @@ absl::Status MeasureMasked(Device& device, const HostCsr<T>& host_a, const Preci
   return CheckMasked(host_whole, host_a, host_masked, precision.tolerance);
 }
 
+// A kind of work, and the routes that can be forced for it.
+struct ForcedRoute {
+  const char* name;
+  MultiplyPath path;
+  MaskRoute mask_route = MaskRoute::kAuto;
+};
+struct RouteKind {
+  const char* name;
+  bool again, masked;
+  std::vector<ForcedRoute> forced;
+  double worst = 0;  // choice over best
+};
+std::vector<RouteKind> RouteKinds() {
+  const std::vector<ForcedRoute> of_rows = {
+      {"scalar", MultiplyPath::kScalar},       {"tiles", MultiplyPath::kTiles},
+      {"shortrows", MultiplyPath::kShortRows}, {"longrows", MultiplyPath::kLongRows},
+      {"bitmaps", MultiplyPath::kBitmaps},     {"tables", MultiplyPath::kTables}};
+  std::vector<ForcedRoute> of_plans = of_rows;
+  of_plans.push_back({"reuse", MultiplyPath::kReusePlan});
+  return {{"product", false, false, of_rows},
+          {"again", true, false, of_plans},
+          {"masked",
+           false,
+           true,
+           {{"mask", MultiplyPath::kAuto, MaskRoute::kMasked}, {"whole", MultiplyPath::kAuto, MaskRoute::kWhole}}}};
+}
+
+absl::StatusOr<double> TimeRoute(const ExecContext& base, const ConstCsrView& a, const ConstCsrView& b,
+                                 const MultiplyOptions& options, bool again, int repeats) {
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyEstimate estimate, EstimateMultiply(base, a, b, options));
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer workspace,
+                             base.device().Allocate(std::max<int64_t>(estimate.workspace_bytes, 1), base.stream()));
+  Arena arena(std::move(workspace));
+  const ExecContext ctx = base.WithArena(arena);
+  if (!again) return MedianSeconds(ctx, repeats, [&] { return Multiply(ctx, a, b, options).status(); });
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyPlan plan, PlanMultiply(ctx, a, b, options));
+  const int64_t bytes = plan.pattern().entries * BytesPerValue(plan.value_type());
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer values, ctx.device().Allocate(bytes, ctx.stream()));
+  return MedianSeconds(ctx, repeats, [&] { return ExecuteMultiply(ctx, plan, a, b, values.as<void>()); });
+}
+
+// Times one kind of work and prints its line. An error is one of the choice.
+absl::Status MeasureRouteKind(const ExecContext& ctx, const ConstCsrView& a, const ConstCsrView& b,
+                              MultiplyOptions options, const std::string& name, const char* precision,
+                              const Flags& flags, RouteKind* kind) {
+  options.many_executions = kind->again;
+  if (kind->masked) options.mask = a;
+  INTRAWARP_ASSIGN_OR_RETURN(const double chosen, TimeRoute(ctx, a, b, options, kind->again, flags.repeats));
+  double best = 0;
+  std::string each;
+  for (const ForcedRoute& route : kind->forced) {
+    options.path = route.path;
+    options.mask_route = route.mask_route;
+    options.many_executions = false;
+    const absl::StatusOr<double> seconds = TimeRoute(ctx, a, b, options, kind->again, flags.repeats);
+    absl::StrAppend(&each, flags.csv ? "," : "  ", route.name, flags.csv ? "," : " ");
+    if (!seconds.ok()) {
+      each += "-";
+      continue;
+    }
+    absl::StrAppendFormat(&each, "%.3f", *seconds * 1e3);
+    if (best == 0 || *seconds < best) best = *seconds;
+  }
+  const double ratio = best > 0 ? chosen / best : 0;
+  kind->worst = std::max(kind->worst, ratio);
+  std::printf(flags.csv ? "%s,%s,%s,%.4f,%.4f,%.2f%s\n" : "%-14s %-5s %-8s %8.3f %8.3f %5.2f %s\n", name.c_str(),
+              precision, kind->name, chosen * 1e3, best * 1e3, ratio, each.c_str());
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status MeasureRoutes(Device& device, const HostCsr<T>& host_a, const HostCsr<T>& host_b, const std::string& name,
+                           const PrecisionRow& precision, const Flags& flags, std::vector<RouteKind>* kinds) {
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned, OwnedContext::Create(device, 1 << 20));
+  const ExecContext ctx = owned.context();
+  const bool square = host_a.rows == host_a.columns;
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(device, ctx.stream(), host_a));
+  CsrMatrix other;
+  if (!square) {
+    INTRAWARP_ASSIGN_OR_RETURN(other, CsrMatrix::Upload(device, ctx.stream(), host_b));
+  }
+  MultiplyOptions options;
+  options.precision = precision.precision;
+  for (RouteKind& kind : *kinds) {
+    if (kind.masked && !square) continue;
+    INTRAWARP_RETURN_IF_ERROR(
+        MeasureRouteKind(ctx, a.view(), square ? a.view() : other.view(), options, name, precision.name, flags, &kind));
+  }
+  return absl::OkStatus();
+}
+
 template <typename T>
 HostCsr<T> Cast(const HostCsr<double>& m) {
   return {m.rows, m.columns, m.row_offsets, m.column_indices, std::vector<T>(m.values.begin(), m.values.end())};
@@ -441,6 +541,43 @@ absl::Status MeasureMaskedMatrix(Device& device, const std::string& name, const 
   return absl::OkStatus();
 }
 
+absl::Status MeasureRoutesOfMatrix(Device& device, const std::string& name, const Flags& flags,
+                                   std::vector<RouteKind>* kinds) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, Load(name, flags));
+  const HostCsr<double> b = a.rows == a.columns ? a : Transposed(a);
+  const std::string matrix = name.substr(0, name.find(".mtx"));
+  for (const PrecisionRow& row : kPrecisions) {
+    if (std::find(flags.precisions.begin(), flags.precisions.end(), row.name) == flags.precisions.end()) continue;
+    const absl::Status s = row.precision == MultiplyPrecision::kFp64
+                               ? MeasureRoutes(device, a, b, matrix, row, flags, kinds)
+                               : MeasureRoutes(device, Cast<float>(a), Cast<float>(b), matrix, row, flags, kinds);
+    if (!s.ok()) std::printf("%s %s: %s\n", matrix.c_str(), row.name, s.ToString().c_str());
+    INTRAWARP_RETURN_IF_ERROR(device.health());
+  }
+  return absl::OkStatus();
+}
+
+void PrintRoutesHeader(const Flags& flags) {
+  if (flags.csv) {
+    std::printf("matrix,precision,kind,choice_ms,best_ms,choice_over_best,route,ms,...\n");
+    return;
+  }
+  std::printf("%-14s %-5s %-8s %8s %8s %5s  %s\n", "matrix", "prec", "kind", "choice", "best", "x", "each route, ms");
+}
+
+absl::Status RunRoutes(Device& device, const std::vector<std::string>& names, const Flags& flags) {
+  if (device.kind() != DeviceKind::kCuda) return absl::InvalidArgumentError("--routes: the CPU has one route");
+  PrintRoutesHeader(flags);
+  std::vector<RouteKind> kinds = RouteKinds();
+  for (const std::string& name : names) {
+    const absl::Status s = MeasureRoutesOfMatrix(device, name, flags, &kinds);
+    if (!s.ok()) std::printf("%s: %s\n", name.c_str(), s.ToString().c_str());
+    INTRAWARP_RETURN_IF_ERROR(device.health());
+  }
+  for (const RouteKind& kind : kinds) std::printf("# worst of %s: %.2f times the best\n", kind.name, kind.worst);
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Flags& flags) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(flags.device));
   std::vector<std::string> names = flags.matrices;
@@ -460,6 +597,7 @@ absl::Status Run(const Flags& flags) {
   INTRAWARP_ASSIGN_OR_RETURN(const double bytes_per_second, BytesPerSecond(owned.context()));
   std::printf("# %s, %s: copy at %.0f GB/s read and written, median of %d\n", device->name().c_str(),
               device->model().c_str(), bytes_per_second * 1e-9, flags.repeats);
+  if (flags.routes) return RunRoutes(*device, names, flags);
   flags.masked ? PrintMaskedHeader(flags) : PrintHeader(flags);
   for (const std::string& name : names) {
     const absl::Status s = flags.masked ? MeasureMaskedMatrix(*device, name, flags)
@@ -474,6 +612,7 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (arg == "--csv") return flags->csv = true;
   if (arg == "--kernels") return flags->kernels = true;
   if (arg == "--masked") return flags->masked = true;
+  if (arg == "--routes") return flags->routes = true;
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(arg, absl::MaxSplits('=', 1));
   const std::string value(parts.second);
   if (parts.first == "--device") return flags->device = value, true;

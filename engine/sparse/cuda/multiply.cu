@@ -85,7 +85,7 @@ MultiplyEstimate EstimateWhole(const ConstPatternView& a, const ConstPatternView
       RoundedBytes(a, b, options) + (tiles ? TileWorkspaceBytes(a.entries, b.entries, type, forced) : 0);
   e.workspace_bytes = std::max(PatternWorkspaceBytes(a.rows), to_execute);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RowBins::Bytes(a.rows) +
-                 RowPieces::MostBytes(a, b, e.multiplications, e.max_entries, type);
+                 RowPieces::MostBytes(a, b, e.multiplications, e.max_entries, type, AccumulatorsOf(options.path));
   if (tiles) e.plan_bytes += TilePlanBytes(a, b, forced, e.multiplications);
   const bool may_reuse = options.many_executions || options.path == MultiplyPath::kReusePlan;
   if (may_reuse && ReusePlanFits(a.entries, b.entries, e.multiplications)) {
@@ -249,7 +249,8 @@ absl::StatusOr<Counters> BinAll(Planning& p) {
   INTRAWARP_RETURN_IF_ERROR(CountPattern(p.ctx, p.a, p.b, w, p.counts != nullptr, p.kinds(), p.offsets()));
   INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox mailbox, CounterMailbox::Take());
   INTRAWARP_RETURN_IF_ERROR(BinRows(p.ctx, p.plan.row_bins.view(), w.extents, p.counts,
-                                    ValueTypeOf(p.plan.options.precision), w.counters, p.offsets(), mailbox.get()));
+                                    ValueTypeOf(p.plan.options.precision), AccumulatorsOf(p.plan.options.path),
+                                    w.counters, p.offsets(), mailbox.get()));
   return mailbox.Wait(p.ctx);
 }
 

@@ -37,8 +37,9 @@ __device__ int JointClass(int of_class) {
   }
 }
 
-__device__ int ValueClassOf(int64_t words, int64_t entries, int rows, int value_bytes) {
-  if (words > kMiddleWords && entries <= BlockEntries(kTableBlock4096, value_bytes)) {
+// `far`: whether the columns are too far apart for a bitmap.
+__device__ int ValueClassOf(int64_t words, int64_t entries, int rows, int value_bytes, bool far) {
+  if (far && entries <= BlockEntries(kTableBlock4096, value_bytes)) {
     if (entries > BlockEntries(kTableBlock2048, value_bytes)) return kTableBlock4096;
     if (entries > TableEntries(kTable1024)) return kTableBlock2048;
     return entries <= TableEntries(kTable128) ? kTable128 : entries <= TableEntries(kTable512) ? kTable512 : kTable1024;
@@ -72,18 +73,22 @@ __device__ int64_t ScanRows(int32_t rows, const uint8_t* kinds, const uint16_t* 
 }
 
 __global__ void BinKernel(const RowExtent* extents, const uint16_t* counts, int32_t rows, int value_bytes,
-                          Counters* counters, RowBinsView bins, int64_t* offsets, HostCounters* on_host) {
+                          Accumulators accumulators, Counters* counters, RowBinsView bins, int64_t* offsets,
+                          HostCounters* on_host) {
   int64_t entries = 0;
   const int64_t row = ScanRows(rows, bins.kinds, counts, counters, offsets, &entries);
   const int kind = row < rows ? bins.kinds[row] & kClassMask : kNone;
   int of_class = -1, group = 1;
   if (kind == kNear || kind == kMiddle || kind == kBlock || kind == kFar) {
     const int64_t words = extents[row].last / 32 - extents[row].first / 32 + 1;
+    const bool far =
+        accumulators == Accumulators::kBySize ? words > kMiddleWords : accumulators == Accumulators::kTables;
     of_class = bins.kinds[row] & kHeavy ? HeavyClassOf(words, entries, value_bytes)
-                                        : ValueClassOf(words, entries, 1, value_bytes);
-    if ((kind == kNear || kind == kMiddle) && BytesOfBits(words, kGroupRows * entries, value_bytes) <= kLargestBytes) {
+                                        : ValueClassOf(words, entries, 1, value_bytes, far);
+    const bool in_groups = !far && (kind == kNear || kind == kMiddle);
+    if (in_groups && BytesOfBits(words, kGroupRows * entries, value_bytes) <= kLargestBytes) {
       group = GroupSize(bins.kinds, static_cast<int32_t>(row), rows);
-      of_class = group == 0 ? -1 : ValueClassOf(words, entries, group == 1 ? 1 : kGroupRows, value_bytes);
+      of_class = group == 0 ? -1 : ValueClassOf(words, entries, group == 1 ? 1 : kGroupRows, value_bytes, far);
     }
   }
   constexpr int kFewRows = 12000;
@@ -129,9 +134,11 @@ int64_t RowBins::MergedAndGroupedRows() const {
 }
 
 absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, const uint16_t* counts,
-                     ValueType type, Counters* counters, int64_t* offsets, HostCounters* on_host) {
-  BinKernel<<<BlocksFor(bins.rows), kThreads, 0, CudaStream(ctx)>>>(
-      extents, counts, bins.rows, static_cast<int>(BytesPerValue(type)), counters, bins, offsets, on_host);
+                     ValueType type, Accumulators accumulators, Counters* counters, int64_t* offsets,
+                     HostCounters* on_host) {
+  BinKernel<<<BlocksFor(bins.rows), kThreads, 0, CudaStream(ctx)>>>(extents, counts, bins.rows,
+                                                                    static_cast<int>(BytesPerValue(type)), accumulators,
+                                                                    counters, bins, offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -57,7 +57,8 @@ struct RowBins {
 // states (CountersBytes in all), zeroed by the caller. Also writes the counters to `on_host`, which is page-locked
 // memory. Does not wait.
 absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, const uint16_t* counts,
-                     ValueType type, Counters* counters, int64_t* offsets, HostCounters* on_host);
+                     ValueType type, Accumulators accumulators, Counters* counters, int64_t* offsets,
+                     HostCounters* on_host);
 
 }  // namespace intrawarp::cuda::spgemm
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/host_device.h"
 #include "engine/sparse/csr.h"
+#include "engine/sparse/multiply.h"
 
 namespace intrawarp::cuda::spgemm {
 
@@ -70,6 +71,14 @@ enum ValueClass {
   kGroupLargest,
   kValueClasses
 };
+
+// What leads from the columns of a row to its sums: what suits the row, or the same for all rows that allow it.
+enum class Accumulators { kBySize, kBitmaps, kTables };
+constexpr Accumulators AccumulatorsOf(MultiplyPath path) {
+  return path == MultiplyPath::kBitmaps  ? Accumulators::kBitmaps
+         : path == MultiplyPath::kTables ? Accumulators::kTables
+                                         : Accumulators::kBySize;
+}
 
 constexpr int kLargestBytes = 22528;
 constexpr int kSplitWords = 2048;

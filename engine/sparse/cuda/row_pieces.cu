@@ -51,9 +51,10 @@ int64_t RowPieces::Bytes(const std::array<int64_t, 2>& capacity) {
 }
 
 int64_t RowPieces::MostBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t multiplications,
-                             int64_t entries, ValueType type) {
+                             int64_t entries, ValueType type, Accumulators accumulators) {
   // A row in pieces has more than 1024 entries or more bits than kLargestBytes, or it is heavy.
-  const int64_t split_rows = std::min<int64_t>(a.rows, entries / TableEntries(kTable1024));
+  const int64_t least = accumulators == Accumulators::kBitmaps ? 1 : TableEntries(kTable1024);
+  const int64_t split_rows = std::min<int64_t>(a.rows, entries / least);
   const int64_t heavy_rows =
       std::min<int64_t>(a.rows, a.entries / kHeavyEntries + multiplications / RowLimitsOf(a).heavy_multiplications);
   if (split_rows + heavy_rows == 0) return 0;

@@ -36,9 +36,10 @@ struct RowPieces {
   // and each but the last of a row is full of entries or of columns.
   static int64_t CapacityFor(int64_t rows, int64_t columns, int64_t entries, ValueType type);
   static int64_t Bytes(const std::array<int64_t, 2>& capacity);
-  // Upper bound on Bytes, by the number of multiplications and of entries of C.
+  // Upper bound on Bytes, by the number of multiplications and of entries of C. With bitmaps for all rows, rows of few
+  // entries may be long, too.
   static int64_t MostBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t multiplications,
-                           int64_t entries, ValueType type);
+                           int64_t entries, ValueType type, Accumulators accumulators);
   RowPiecesView view() const;
   int64_t bytes() const { return static_cast<int64_t>(memory.bytes()); }
 };

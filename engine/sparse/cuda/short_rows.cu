@@ -229,7 +229,10 @@ __global__ void __launch_bounds__(kThreads, kMerge ? 4 : 5) CountKernel(CountArg
 }  // namespace
 
 bool ShortRowsAreLikely(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
-  if (a.rows == 0 || b.rows == 0 || b.columns <= kMiddleWords * 32) return false;
+  if (a.rows == 0 || b.rows == 0) return false;
+  if (options.path == MultiplyPath::kShortRows) return true;
+  if (options.path == MultiplyPath::kLongRows || AccumulatorsOf(options.path) != Accumulators::kBySize) return false;
+  if (b.columns <= kMiddleWords * 32) return false;
   if (TilesArePossible(a, b, options)) return false;
   const double of_row = static_cast<double>(a.entries) / a.rows * (static_cast<double>(b.entries) / b.rows);
   return of_row <= kLikelyMultiplications;

@@ -25,7 +25,7 @@ namespace intrawarp::cuda::spgemm {
 
 // Whether short rows are likely and worth a kernel of their own, judged by sizes: C has so many columns that other rows
 // may be far (row_classes.h), rows have few entries, so that tiles are not tried, and a row has kLikelyMultiplications
-// at most if all rows of B are alike.
+// at most if all rows of B are alike. The path may decide instead.
 constexpr int kLikelyMultiplications = 32;
 bool ShortRowsAreLikely(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options);
 

@@ -651,7 +651,7 @@ absl::Status CountTileRuns(const ExecContext& ctx, const ConstPatternView& m, un
 
 bool TilesArePossible(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   constexpr int64_t kMostEntries = INT32_MAX, kMostColumns = INT32_MAX - 16;
-  if (options.semiring != Semiring::kPlusTimes || options.path == MultiplyPath::kScalar) return false;
+  if (options.semiring != Semiring::kPlusTimes || IsScalar(options.path)) return false;
   if (a.entries == 0 || b.entries == 0 || a.entries > kMostEntries || b.entries > kMostEntries) return false;
   if (a.columns > kMostColumns || b.columns > kMostColumns) return false;
   if (options.path == MultiplyPath::kTiles) return true;

@@ -272,6 +272,15 @@ TEST_F(CudaPlanTest, ShortRowsAreLikelyWhereRowsHaveFewEntriesFarApart) {
   EXPECT_FALSE(likely(1000, 8001, 1000, 4000, 50000));
   EXPECT_FALSE(likely(0, 0, 1000, 4000, 50000));
   EXPECT_FALSE(likely(1000, 0, 0, 0, 50000));
+  // A path may say who makes the short rows.
+  MultiplyOptions forced;
+  for (MultiplyPath path : {MultiplyPath::kLongRows, MultiplyPath::kBitmaps, MultiplyPath::kTables}) {
+    forced.path = path;
+    EXPECT_FALSE(likely(62586, 147892, 62586, 147892, 62586, forced));
+  }
+  forced.path = MultiplyPath::kShortRows;
+  EXPECT_TRUE(likely(1000, 800000, 1000, 800000, 1000, forced));
+  EXPECT_FALSE(likely(0, 0, 1000, 4000, 50000, forced));
   // Where all rows may go by tiles, none is looked at.
   MultiplyOptions tiles;
   tiles.path = MultiplyPath::kTiles;
@@ -379,8 +388,8 @@ TEST_F(CudaPlanTest, BytesOfTheLargestCountsDoNotWrap) {
   EXPECT_EQ(MaskAdd::PlacesBytes(kMost, options), 8 * kMost);
   EXPECT_GT(RowBins::Bytes(INT32_MAX), RowBinsView::kLists * 4 * kRows);
   EXPECT_GT(PatternWorkspaceBytes(INT32_MAX), 26 * kRows);
-  EXPECT_GT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64), kRows * 32785 * 12);
-  EXPECT_LT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64), 2 * 12 * kMost);
+  EXPECT_GT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64, Accumulators::kBySize), kRows * 32785 * 12);
+  EXPECT_LT(RowPieces::MostBytes(m, m, kMost, kMost, ValueType::kFloat64, Accumulators::kBySize), 2 * 12 * kMost);
   EXPECT_GT(MaskedPieces::Bytes(MaskedPieces::CapacityFor(kRows, kMost)), kMost / kWarpPiece * 12);
   EXPECT_GE(TilePlan::ProductBytes(kMost, kMost), kMost * static_cast<int64_t>(sizeof(ProductTile) + sizeof(TilePair)));
   EXPECT_GT(ReusePlan::MostBytes(kMaxReuseMultiplications, kMaxReuseEntries, kMaxReuseMultiplications),

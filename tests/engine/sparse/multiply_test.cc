@@ -47,7 +47,8 @@ class MultiplyTest : public SparseTest {
   // The paths that differ on this device.
   std::vector<MultiplyPath> Paths() {
     if (!ctx().is_cuda()) return {MultiplyPath::kAuto};
-    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kReusePlan};
+    return {MultiplyPath::kAuto,      MultiplyPath::kScalar,   MultiplyPath::kTiles,   MultiplyPath::kReusePlan,
+            MultiplyPath::kShortRows, MultiplyPath::kLongRows, MultiplyPath::kBitmaps, MultiplyPath::kTables};
   }
 
   MultiplyPath path_ = MultiplyPath::kAuto;
