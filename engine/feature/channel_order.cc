@@ -35,7 +35,8 @@ AxisExchange NearestExchange(const Geometry& fixed, const Geometry& moving, cons
   int axis[3] = {0, 1, 2};
   do {
     const double sum = std::abs(along[0][axis[0]]) + std::abs(along[1][axis[1]]) + std::abs(along[2][axis[2]]);
-    if (!(sum > best)) continue;
+    // A tie, at 45 degrees, keeps the earlier one on every device.
+    if (!(sum > best * (1 + 1e-9))) continue;
     best = sum;
     for (int f = 0; f < 3; ++f) {
       nearest.axis[f] = axis[f];

@@ -22,12 +22,12 @@ struct ChannelOrder {
 };
 
 // The order in which the channels of the moving image have the neighbours of the fixed image's channels, under a map
-// from fixed to moving (LPS mm): that of the exchange and reversal of axes which is nearest to the map's linear part. A
-// turn by less than 45 degrees about an axis is none. Pure.
+// from fixed to moving (LPS mm). The order follows the exchange and reversal of axes that is nearest to the map's
+// linear part: a turn of less than 45 degrees about one axis changes nothing. Pure.
 ChannelOrder OrderOfChannels(const Geometry& fixed, const Geometry& moving, const AffineMap& map);
 
 // Puts the channels of descriptors in device memory into this order, in place. Stream-ordered. Reads and writes 16
-// bytes a descriptor, and nothing in the order in which channels are anyway.
+// bytes a descriptor; does nothing where the order is the channels' own.
 absl::Status ReorderChannels(const ExecContext& ctx, const ChannelOrder& order, int64_t count, Descriptor* descriptors);
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status ReorderChannels(const ExecContext& ctx, const ChannelOrder& order,

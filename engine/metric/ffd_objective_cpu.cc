@@ -256,7 +256,8 @@ class MindEvaluator final : public Evaluator {
     const FfdObjective& o = rows_.objective;
     INTRAWARP_ASSIGN_OR_RETURN(const MindChannels fixed, DescribeChannels(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
     INTRAWARP_ASSIGN_OR_RETURN(const MindChannels moving,
-                               DescribeChannels(ctx, o.moving, o.moving_mask, o.moving_stddev));
+                               DescribeChannels(ctx, o.moving, o.moving_mask, o.moving_stddev,
+                                                OrderOfChannels(o.fixed.geometry, o.moving.geometry, o.affine)));
     INTRAWARP_ASSIGN_OR_RETURN(sums_, ctx.arena().Allocate<float>(layout.sums));
     for (int c = 0; c < kDescriptorChannels; ++c) {
       FfdObjective channel = o;

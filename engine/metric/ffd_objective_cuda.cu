@@ -290,7 +290,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   absl::Status SetUpMind(const ExecContext& ctx) {
     const FfdObjective& o = objective_;
     INTRAWARP_ASSIGN_OR_RETURN(args_.fixed_descriptors, DescribeImage(ctx, o.fixed, o.fixed_mask, o.fixed_stddev));
-    INTRAWARP_ASSIGN_OR_RETURN(args_.moving_descriptors, DescribeImage(ctx, o.moving, o.moving_mask, o.moving_stddev));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.moving_descriptors,
+                               DescribeImage(ctx, o.moving, o.moving_mask, o.moving_stddev,
+                                             OrderOfChannels(o.fixed.geometry, o.moving.geometry, o.affine)));
     args_.scale = 1.0 / (kChannelSteps * kChannelSteps);
     return absl::OkStatus();
   }

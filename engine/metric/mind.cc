@@ -17,7 +17,7 @@ absl::StatusOr<const uint8_t*> Valid(const ExecContext& ctx, ConstMaskView mask,
 }  // namespace
 
 absl::StatusOr<const Descriptor*> DescribeImage(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
-                                                double stddev) {
+                                                double stddev, const ChannelOrder& order) {
   const int64_t voxels = image.geometry.voxels();
   INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(voxels));
   ArenaScope scope(ctx.arena());
@@ -25,6 +25,7 @@ absl::StatusOr<const Descriptor*> DescribeImage(const ExecContext& ctx, ConstVol
   INTRAWARP_ASSIGN_OR_RETURN(const uint8_t* valid, Valid(ctx, mask, voxels));
   INTRAWARP_RETURN_IF_ERROR(
       ComputeDescriptors(ctx, image, valid, kMindDistance, DescriptorFloor(stddev), descriptors, noise));
+  INTRAWARP_RETURN_IF_ERROR(ReorderChannels(ctx, order, voxels, descriptors));
   return descriptors;
 }
 

@@ -24,11 +24,11 @@ void SplitDescriptors(const Descriptor* descriptors, int64_t voxels, float* chan
 }  // namespace
 
 absl::StatusOr<MindChannels> DescribeChannels(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
-                                              double stddev) {
+                                              double stddev, const ChannelOrder& order) {
   const int64_t voxels = image.geometry.voxels();
   INTRAWARP_ASSIGN_OR_RETURN(float* channels, ctx.arena().Allocate<float>(kDescriptorChannels * voxels));
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const Descriptor* descriptors, DescribeImage(ctx, image, mask, stddev));
+  INTRAWARP_ASSIGN_OR_RETURN(const Descriptor* descriptors, DescribeImage(ctx, image, mask, stddev, order));
   SplitDescriptors(descriptors, voxels, channels);
   return MindChannels{channels, voxels};
 }

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
-#include "engine/feature/descriptor.h"
+#include "engine/feature/channel_order.h"
 #include "engine/image/volume.h"
 
 namespace intrawarp::cpu {
@@ -23,7 +23,7 @@ struct MindChannels {
 // The channels of DescribeImage (mind.h). Memory that stays taken from the arena: MindChannelBytes; taken meanwhile:
 // MindChannelWorkspaceBytes.
 absl::StatusOr<MindChannels> DescribeChannels(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask,
-                                              double stddev);
+                                              double stddev, const ChannelOrder& order = {});
 int64_t MindChannelBytes(const Geometry& image);
 int64_t MindChannelWorkspaceBytes(const Geometry& image);
 

@@ -62,8 +62,8 @@ class ChannelOrderTest : public DeviceTest {
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(ChannelOrderTest);
 
-// The same image on every grid whose axes are those of another grid in any order and direction.
-TEST_P(ChannelOrderTest, DescriptorsAreThoseOfTheOtherGrid) {
+// The same image on every grid whose axes are another grid's axes in any order and direction.
+TEST_P(ChannelOrderTest, DescriptorsAreTheOtherGridsDescriptors) {
   const Geometry fixed = ObliqueGeometry({11, 10, 9});
   const std::vector<float> image = RandomFloats(fixed.voxels(), 5);
   const std::vector<Descriptor> want = Describe(image, fixed, {});

@@ -14,12 +14,12 @@ namespace {
 class MindTest : public FfdObjectiveTest {
  protected:
   // The channels of an image as the device describes it, one volume behind the other, in [0, 1].
-  std::vector<float> Channels(const HostVolume& image, double stddev) {
+  std::vector<float> Channels(const HostVolume& image, double stddev, const ChannelOrder& order = {}) {
     ArenaScope scope(owned_.context().arena());
     const ConstVolumeView volume{Upload(image.data), image.geometry};
     ConstMaskView mask;
     if (!image.mask.empty()) mask = {Upload(image.mask), image.geometry};
-    const auto described = DescribeImage(ctx(), volume, mask, stddev);
+    const auto described = DescribeImage(ctx(), volume, mask, stddev, order);
     EXPECT_OK(described) << described.status();
     if (!described.ok()) return {};
     const int64_t voxels = image.geometry.voxels();
@@ -33,7 +33,9 @@ class MindTest : public FfdObjectiveTest {
 
   // The sum of the references of twelve pairs of images with SSD.
   Reference SumOfChannels(const HostProblem& p) {
-    const std::vector<float> fixed = Channels(p.fixed, p.fixed_stddev), moving = Channels(p.moving, p.moving_stddev);
+    const ChannelOrder order = OrderOfChannels(p.fixed.geometry, p.moving.geometry, p.affine);
+    const std::vector<float> fixed = Channels(p.fixed, p.fixed_stddev),
+                             moving = Channels(p.moving, p.moving_stddev, order);
     Reference sum;
     for (int c = 0; c < kDescriptorChannels; ++c) {
       const Reference one = EvaluateReference(Channel(p, fixed, moving, c));
@@ -71,7 +73,7 @@ TEST_P(MindTest, FfdIsTheSumOverTheChannels) {
       o.fixed = size;
       o.moving = {31, 35, size.z == 1 ? 1 : 14};
       o.seed = ++seed;
-      o.fixed_mask = o.moving_mask = masked;
+      o.fixed_mask = o.moving_mask = o.left_handed = masked;
       if (size.z == 1) o.degrees = {0, 0, 2.1};
       const HostProblem p = MakeProblem(MetricKind::kMind, o);
       SCOPED_TRACE(Describe(p));
