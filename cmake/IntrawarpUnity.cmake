@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles the sources of a target several at a time where INTRAWARP_UNITY is set, since most of a unit's time goes to the
-# headers of gRPC, protobuf, Abseil and GoogleTest: for builds from nothing. deal_units.py decides which sources share a
-# unit. A source that is made when it is built, or has options of its own, is compiled by itself.
+# Compiles the sources of a target several at a time where INTRAWARP_UNITY is set, for builds from nothing: most of a
+# unit's time goes to the headers of gRPC, protobuf, Abseil and GoogleTest. deal_units.py decides which sources share a
+# unit. A source that is made in the build, or has options of its own, is compiled by itself.
 
 # The targets that are made in `folder` and below it.
 function(intrawarp_targets_below folder out)
@@ -32,7 +32,8 @@ endfunction()
 
 # To be called after all targets are made.
 function(intrawarp_deal_units)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/deal_units.py)
   intrawarp_targets_below(${PROJECT_SOURCE_DIR} targets)
   set(lines)
   foreach(target IN LISTS targets)
@@ -50,7 +51,8 @@ function(intrawarp_deal_units)
   foreach(line IN LISTS units)
     string(REGEX MATCH "^([^ ]+) ([0-9]+) (.*)$" matched "${line}")
     set(target ${CMAKE_MATCH_1})
-    set_source_files_properties("${CMAKE_MATCH_3}" TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${target}_${CMAKE_MATCH_2})
+    set_source_files_properties("${CMAKE_MATCH_3}" TARGET_DIRECTORY ${target}
+                                PROPERTIES UNITY_GROUP ${target}_${CMAKE_MATCH_2})
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   endforeach()
 endfunction()

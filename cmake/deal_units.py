@@ -4,10 +4,10 @@
 
     deal_units.py ROOT < SOURCES > UNITS
 
-SOURCES has a line "TARGET SOURCE" for each source, UNITS a line "TARGET UNIT SOURCE" for each source that shares a unit;
-the others are compiled by themselves. A file-local name of a source is one that it declares in an unnamed namespace, with
-`static` or with #define. Two sources do not share a unit where such a name of one occurs in the other, or in a header of
-this tree that only the other includes. The same sources give the same units.
+SOURCES has a line "TARGET SOURCE" for each source, UNITS a line "TARGET UNIT SOURCE" for each source that shares a
+unit; the others are compiled by themselves. A name is file-local where a source declares it in an unnamed namespace,
+with `static` or with #define. Two sources do not share a unit where the other, or a header of this tree that the other
+includes, declares such a name of one, too. Names of members do not count. The same sources give the same units.
 """
 import functools
 import pathlib
@@ -19,14 +19,16 @@ UNIT_LINES = 2500
 
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
-WORD = re.compile(r"(\.|->|::)?\s*\b([A-Za-z_]\w*)")
 DEFINITION = re.compile(r"#define\s+(\w+)")
+ARGUMENTS = re.compile(r"<[^<>]*>")
 MATCHER = re.compile(r"MATCHER\w*\((\w+)")
 MACRO_CALL = re.compile(r"[A-Z][A-Z0-9_]*\(")
-TYPE = re.compile(r"(?:template[^{;(]*>\s*)?(?:class|struct|union|enum class|enum)\s+(\w+)")
+TYPE = re.compile(r"(?:class|struct|union|enum class|enum)\s+(\w+)")
+ENUM = re.compile(r"enum\b(?! class)[^{]*\{(.*)")
 ALIAS = re.compile(r"using\s+(\w+)\s*=")
-DECLARED = re.compile(r"\b([A-Za-z_]\w*)\s*[(={;\[,]")
-NO_NAMES = {"operator", "double", "float", "int", "void", "bool"}
+# A name before what ends a declarator; a qualified name belongs to a class.
+FUNCTION = re.compile(r"[^=({;\[]*?(?<![:\w])([A-Za-z_]\w*)\s*\(")
+VALUE = re.compile(r"(?<![:\w])([A-Za-z_]\w*)\s*[={;\[,]")
 
 
 @functools.cache
@@ -50,45 +52,48 @@ def headers(path, root):
     return frozenset(seen)
 
 
-@functools.cache
-def words(path):
-    """The names in a file, but for members and qualified ones."""
-    return frozenset(match[2] for match in WORD.finditer(read(path)[0]) if not match[1])
-
-
 def declared(line):
-    """The name that a line declares which stands at the margin of an unnamed namespace; None where it declares none."""
-    for pattern in (MATCHER, TYPE, ALIAS):
+    """The names that a line declares which stands at the margin, outside of functions and classes."""
+    while ARGUMENTS.search(line):
+        line = ARGUMENTS.sub("", line)
+    line = re.sub(r"^(template|static|inline)\b\s*", "", line)
+    for pattern in (MATCHER, ALIAS):
         if match := pattern.match(line):
-            return match[1]
+            return {match[1]}
     if line.startswith("using") or MACRO_CALL.match(line):
-        return None
-    match = DECLARED.search(line)
-    return match[1] if match else None
+        return set()
+    if match := ENUM.match(line):
+        return set(re.findall(r"\w+", match[1])) | set(TYPE.findall(line))
+    for pattern in (TYPE, FUNCTION):
+        if match := pattern.match(line):
+            return {match[1]}
+    return set(VALUE.findall(line))
 
 
 @functools.cache
-def file_local(path):
-    """The names that only the source itself may use."""
-    names = set()
+def names(path):
+    """What a file declares at the margin: the file-local names, and all of them."""
+    local, every = set(), set()
     unnamed = False
     for line in read(path)[0].split("\n"):
         if match := DEFINITION.match(line):
-            names.add(match[1])
+            local.add(match[1])
         elif line.startswith("namespace {"):
             unnamed = True
-        elif line.startswith(("namespace", "extern")) or not re.match(r"\w", line):
-            continue
-        elif unnamed or line.startswith("static "):
-            names.add(declared(line))
-    return frozenset(names - NO_NAMES - {None})
+        elif line.startswith("}  "):
+            unnamed = False
+        elif re.match(r"\w", line) and not line.startswith(("namespace", "extern")):
+            of_line = declared(line)
+            every |= of_line
+            if unnamed or line.startswith("static "):
+                local |= of_line
+    return frozenset(local), frozenset(every | local)
 
 
 def clash(one, other, root):
-    """Whether a file-local name of `one` means something else, or is ambiguous, in `other`."""
-    names = file_local(one)
-    seen = [other, *(headers(other, root) - headers(one, root))]
-    return any(not names.isdisjoint(words(path)) for path in seen)
+    """Whether `other` sees another declaration of a file-local name of `one`."""
+    seen = [other, *headers(other, root)]
+    return any(not names(one)[0].isdisjoint(names(path)[1]) for path in seen)
 
 
 def deal(sources, root):

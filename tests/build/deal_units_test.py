@@ -44,27 +44,30 @@ class DealUnitsTest(unittest.TestCase):
     def test_the_same_file_local_name_of_every_kind_separates(self):
         for text in ("int F(int x) {\n  return x;\n}", "constexpr int kF = 1;", "struct F {\n  int x;\n};", "class F : G {\n};",
                      "enum class F { kA };", "using F = int;", "template <typename T>\nT F(T x) {\n  return x;\n}",
-                     "template <typename T> struct F {};", "MATCHER_P(F, x, \"\") { return true; }", "F g;\nint F[3];"):
+                     "template <typename T> struct F {};", "enum { kA, F };", "constexpr double kA = G(1), F = 2;",
+                     "std::map<int, G<long>> F(int x) {\n  return {};\n}", "const std::pair<int, int> F(", "MATCHER_P(F, x, \"\") { return true; }", "F g;\nint F[3];"):
             self.assertEqual(units(unnamed(text), unnamed(text), unnamed("int Other();")), [[0, 2]], text)
 
     def test_static_functions_and_macros_are_file_local(self):
         for text in ("static int F() { return 1; }\n", "#define F 1\n"):
             self.assertEqual(units(text, text), [], text)
 
-    def test_a_name_that_the_other_only_uses_separates(self):
-        self.assertEqual(units(unnamed("int F() { return 1; }"), "int y = F();\n"), [])
-        self.assertEqual(units("int y = F();\n", unnamed("int F() { return 1; }")), [])
+    def test_a_name_that_the_other_declares_for_others_separates(self):
+        for text in ("namespace a {\nint F(long x) {\n  return x;\n}\n}\n", "struct F {\n};\n", "constexpr int kG = 1, F = 2;\n"):
+            self.assertEqual(units(unnamed("int F() { return 1; }"), text), [], text)
+            self.assertEqual(units(text, unnamed("int F() { return 1; }")), [], text)
 
-    def test_members_qualified_names_comments_and_strings_do_not_count(self):
-        for text in ("int y = x.F();\n", "int y = x->F();\n", "int y = b::F();\n", "// F()\n", "/* F\n F */\n", 'auto y = "F";\n',
-                     'auto y = R"(\nF)";\n'):
+    def test_a_name_that_the_other_only_uses_does_not_count(self):
+        for text in ("int y = F();\n", "int A::F() {\n  return F;\n}\n", "int y = x.F();\n", "// F()\n", 'auto y = "F";\n',
+                     'auto y = R"(\nint F();)";\n', "struct A {\n  int F();\n};\n"):
             self.assertEqual(units(unnamed("int F() { return 1; }"), text), [[0, 1]], text)
 
-    def test_a_name_in_a_header_that_only_the_other_includes_separates(self):
+    def test_a_name_in_a_header_that_the_other_includes_separates(self):
         headers = {"h.h": '#include "deep.h"\n', "deep.h": "struct F {};\n"}
         text = unnamed("int F() { return 1; }")
         self.assertEqual(units(text, '#include "h.h"\n', headers=headers), [])
-        self.assertEqual(units('#include "deep.h"\n' + text, '#include "h.h"\n', headers=headers), [[0, 1]])
+        self.assertEqual(units('#include "deep.h"\n' + text, '#include "h.h"\n', headers=headers), [])
+        self.assertEqual(units('#include "deep.h"\n' + text, "int y;\n", headers=headers), [[0, 1]])
 
     def test_what_is_not_at_the_margin_is_not_file_local(self):
         self.assertEqual(units(unnamed("struct G {\n  int F;\n};"), "int y = F();\n"), [[0, 1]])
