@@ -61,7 +61,7 @@ enum class MultiplyPath {
   kShortRows,  // the kernels of short rows make every row that is short (cuda/short_rows.h)
   kLongRows,   // no row goes by the kernels of short rows
   kBitmaps,    // as kLongRows; bitmaps lead to the sums of all rows, also where columns are few and far apart
-  kTables,     // as kLongRows; hash tables lead to the sums of all rows that fit one, heavy rows apart
+  kTables,     // as kLongRows; hash tables lead to the sums of each row that fits a table, heavy rows apart
 };
 // Whether no row goes by tiles.
 constexpr bool IsScalar(MultiplyPath path) {

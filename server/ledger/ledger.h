@@ -200,6 +200,8 @@ class Ledger {
   ResourceUse use(Resource resource, int device) const;
   // The most that a claim of this share on this device can have.
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
+  // The most that one owner can have; 0: no limit.
+  int64_t owner_limit(Resource resource) const { return options_.owner_limit[resource]; }
   // The use of an owner on all devices together; the workspace is what the owner's jobs reserve.
   Amounts owner_use(const std::string& owner) const;
   // The amount that a claim of this share on this device could have now.

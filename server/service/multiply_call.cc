@@ -155,6 +155,11 @@ class ProductCall : public WorkCall {
   Factors CurrentFactors() const;
   // The resident memory of the device, in all.
   int64_t capacity() { return context().ledger.capacity(Resource::kResident, Share::kCommon, device().index); }
+  // The most that the caller can ever have.
+  int64_t most() {
+    const int64_t of_owner = context().ledger.owner_limit(Resource::kResident);
+    return of_owner > 0 ? std::min(capacity(), of_owner) : capacity();
+  }
   absl::Status EstimateStep(const ExecContext& ctx);
   absl::StatusOr<MultiplyEstimate> Estimate(const ExecContext& ctx, const Factors& factors);
   absl::Status TakePlan(std::shared_ptr<const HeldPlan> plan);
@@ -419,9 +424,10 @@ absl::StatusOr<MultiplyEstimate> ProductCall::Estimate(const ExecContext& ctx, c
 }
 
 // Whether the product may have chosen a way that takes more memory than another. The server takes the other where the
-// first never fits: that follows from its capacity, not from what is free, so the bits are the same every time.
-bool CanTakeLess(const MultiplyOptions& options) {
-  return options.mask && !options.complement_mask && options.mask_route == MaskRoute::kAuto;
+// first never fits: that follows from its capacity and the caller's limit, not from what is free, so the bits are the
+// same every time.
+bool CanTakeLess(const ExecContext& ctx, const MultiplyOptions& options) {
+  return ctx.is_cuda() && options.mask && !options.complement_mask && options.mask_route == MaskRoute::kAuto;
 }
 
 absl::Status ProductCall::EstimateStep(const ExecContext& ctx) {
@@ -434,7 +440,7 @@ absl::Status ProductCall::EstimateStep(const ExecContext& ctx) {
     if (plan != nullptr) return TakePlan(std::move(plan));
   }
   INTRAWARP_ASSIGN_OR_RETURN(estimate_, Estimate(ctx, factors));
-  if (CanTakeLess(factors.options) && EstimatedBytes(estimate_) > capacity()) {
+  if (CanTakeLess(ctx, factors.options) && EstimatedBytes(estimate_) > most()) {
     task_.options.mask_route = MaskRoute::kMasked;
     INTRAWARP_ASSIGN_OR_RETURN(estimate_, Estimate(ctx, CurrentFactors()));
   }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way a product under a mask goes: by the entries of the mask (masked.h), or as the whole product, from which the
-// mask then selects (mask_selection.h). Internal to engine/sparse/cuda. Pure functions.
+// The choice between two ways for a product under a mask: by the entries of the mask (masked.h), or as the whole
+// product, from which the mask then selects (mask_selection.h). Internal to engine/sparse/cuda. Pure functions.
 //
 // Model. Both ways are charged for what they do, counted row by row; analysis.h counts it in one walk over A. Row i has
 // n_i multiplications, a_i entries of A, and p_i pieces of its mask's row (masked.h).
-//   by the mask   kLookUp sum n_i + kVisit sum a_i p_i + kPiece sum p_i: every product is looked up, for each entry of
-//   A
-//                 two searches narrow its row of B to a piece, and a piece has its table made and read
+//   by the mask   kLookUp sum n_i + kVisit sum a_i p_i + kPiece sum p_i: every product is looked up; for each entry
+//                 of A two searches narrow its row of B to a piece; a piece has its table made and read
 //   whole         kTinyProduct, kTileProduct or kOtherProduct for each product, by the row's kind, kSelected for each
 //                 entry of the mask, and kWholeLaunches once
 // A row is tiny as in row_classes.h. All others count as tiled where the runs of A and B suggest tiles (tiles.h), as
@@ -16,8 +15,9 @@
 // under a mask"), values and pattern together, in fp32. For the five regular ones the first formula is within 20 % of
 // the time; it is too low by a factor of three for the power-law graph, whose whole product is slower still.
 // kTileProduct is the dearest of three matrices (1.1 to 2.9 ps). kOtherProduct lies between a stencil (13 ps), a matrix
-// with few products an entry of C (31 ps) and the graph (57 ps). kSelected is an estimate, not a measurement: a search
-// of some twenty steps in cached offsets, one in a row of the product, and the copy of a value.
+// with few products an entry of C (31 ps) and the graph (57 ps). kSelected was estimated: a search of some twenty steps
+// in cached offsets, one in a row of the product, and the copy of a value. The choice was the faster way for all seven
+// matrices when both were measured (same page, "The choice of a route").
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ROUTE_H_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_MASK_ROUTE_H_
 
@@ -58,10 +58,10 @@ inline double WholePicoseconds(const MaskedWork& w) {
          kWholeLaunches;
 }
 
-// kMasked or kWhole; kMasked where there is nothing to multiply. `whole_bytes` bounds the memory that the whole product
-// takes.
+// kMasked or kWhole; kMasked where there is nothing to multiply or to select. `whole_bytes` bounds the memory that the
+// whole product takes.
 inline MaskRoute ChooseMaskRoute(const MaskedWork& w, int64_t whole_bytes) {
-  if (w.multiplications == 0 || whole_bytes > kMostWholeBytes) return MaskRoute::kMasked;
+  if (w.multiplications == 0 || w.mask_entries == 0 || whole_bytes > kMostWholeBytes) return MaskRoute::kMasked;
   return WholePicoseconds(w) < MaskedPicoseconds(w) ? MaskRoute::kWhole : MaskRoute::kMasked;
 }
 

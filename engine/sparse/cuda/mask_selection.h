@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selection of a mask's entries from the whole product, for masks under which that is faster than masked.h
-// (mask_route.h). Internal to engine/sparse/cuda.
+// The selection of a mask's entries from the whole product, for masks where the whole product is faster than
+// masked.h (mask_route.h). Internal to engine/sparse/cuda.
 //
 // A thread takes an entry of the mask, finds its row, and searches its column in that row of the whole product. The
-// entries that are found make C, and an execution copies their values from those of the whole product. Bytes held: the
+// entries that are found make C, and an execution copies their values from the whole product's values. Bytes held: the
 // pattern of the whole product, and 8 for each entry of C. Planning takes 8 and 3/8 bytes for each entry of the mask.
 #ifndef INTRAWARP_ENGINE_SPARSE_CUDA_MASK_SELECTION_H_
 #define INTRAWARP_ENGINE_SPARSE_CUDA_MASK_SELECTION_H_

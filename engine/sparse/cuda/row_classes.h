@@ -72,7 +72,7 @@ enum ValueClass {
   kValueClasses
 };
 
-// What leads from the columns of a row to its sums: what suits the row, or the same for all rows that allow it.
+// The way from the columns of a row to its sums: what suits the row, or the same for all rows that allow it.
 enum class Accumulators { kBySize, kBitmaps, kTables };
 constexpr Accumulators AccumulatorsOf(MultiplyPath path) {
   return path == MultiplyPath::kBitmaps  ? Accumulators::kBitmaps
