@@ -173,7 +173,7 @@ TEST_P(CubicTest, FieldMatchesTheDefinition) {
 }
 
 TEST_P(CubicTest, MatchesOnEveryInstructionSet) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const Geometry g = ObliqueGeometry({45, 38, 11}, true);
   Geometry out = ObliqueGeometry({53, 27, 9});
   out.origin = out.origin + (Center(g) - Center(out));

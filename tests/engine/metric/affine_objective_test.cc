@@ -234,7 +234,7 @@ TEST_P(AffineObjectiveTest, IntensitiesOfAComputedTomography) {
 
 // Every instruction set that this processor has.
 TEST_P(AffineObjectiveTest, MatchesReferenceOnEveryVectorTarget) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const int64_t supported = hwy::SupportedTargets();
   for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & -rest);

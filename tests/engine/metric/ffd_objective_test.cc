@@ -72,7 +72,7 @@ TEST_P(FfdObjectiveTest, MatchesReferenceWithMasksAndLeftHandedGrids) {
 }
 
 TEST_P(FfdObjectiveTest, MatchesReferenceOnEveryInstructionSet) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const int64_t supported = hwy::SupportedTargets();
   for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & -rest);

@@ -329,7 +329,7 @@ TEST_P(MultiplyTest, MoreThan2To32MultiplicationsUnderAMask) {
 // 2^20 rows, each of which meets a row of B with 2^31 - 1 entries. The CPU reads only the offsets of B, CUDA its
 // columns, too, which are not there.
 TEST_P(MultiplyTest, EstimatesStopAtTheMostThatIsCounted) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const HostCsr<float> a = Column((1 << 20) + 4096);
   const int64_t offsets[] = {0, INT32_MAX};
   const ConstPatternView b = {1, INT32_MAX, INT32_MAX, offsets, nullptr};

@@ -286,7 +286,7 @@ TEST_P(GridPenaltyTest, MatchesQuadratureOfRandomGrids) {
 }
 
 TEST_P(GridPenaltyTest, MatchesOnEveryInstructionSet) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const Geometry g = ControlGrid({23, 6, 13}, true);
   for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
     hwy::SetSupportedTargetsForTest(rest & -rest);

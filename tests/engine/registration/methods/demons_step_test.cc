@@ -120,7 +120,7 @@ TEST_P(DemonsStepTest, ForceIsTheFormula) { CheckForce(); }
 
 // Every instruction set that this processor has.
 TEST_P(DemonsStepTest, ForceIsTheFormulaOnEveryVectorTarget) {
-  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const int64_t supported = hwy::SupportedTargets();
   for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
     SCOPED_TRACE(hwy::TargetName(rest & -rest));
