@@ -95,7 +95,7 @@ class HttpServer::Loop {
     std::string path;
   };
 
-  // The first line of a request; nullopt when it is none.
+  // The first line of a request; nullopt when it is not one.
   static std::optional<Request> ParseRequestLine(const std::string& text) {
     const std::vector<std::string> words = absl::StrSplit(text.substr(0, text.find("\r\n")), ' ');
     if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[1], "/")) return std::nullopt;
@@ -362,9 +362,9 @@ class HttpServer::Loop {
   std::vector<Made> made_;
   bool stopping_ = false;
 
-  // The network's thread's alone.
+  // Only the network's thread uses these.
   Connections connections_;
-  FairPlaces places_;  // theirs
+  FairPlaces places_;  // of the connections
   std::vector<pollfd> polled_;
   std::vector<std::pair<Id, int16_t>> ready_;
   Id next_id_ = 0;

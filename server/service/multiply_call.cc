@@ -424,7 +424,7 @@ absl::StatusOr<MultiplyEstimate> ProductCall::Estimate(const ExecContext& ctx, c
 }
 
 // Whether the product may have chosen a way that takes more memory than another. The server takes the other where the
-// first never fits: that follows from its capacity and the caller's limit, not from what is free, so the bits are the
+// first never fits: that follows from its capacity and the caller's limit, not from free memory, so the bits are the
 // same every time.
 bool CanTakeLess(const ExecContext& ctx, const MultiplyOptions& options) {
   return ctx.is_cuda() && options.mask && !options.complement_mask && options.mask_route == MaskRoute::kAuto;

@@ -54,7 +54,7 @@ __device__ void MeasureMasked(const RowWork& w, int64_t a_entries, unsigned long
 }
 
 // Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
-// `kinds` and `offsets` may be null; `mask_offsets` is unless kMasked.
+// `kinds` and `offsets` may be null; `mask_offsets` is null unless kMasked.
 template <bool kMasked>
 __global__ void __launch_bounds__(kThreads, 5)
     AnalyseKernel(ConstPatternView a, ConstPatternView b, RowLimits limits, Counters* counters, RowExtent* extents,

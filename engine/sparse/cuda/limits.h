@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes beyond which kernels of products would count with too few bits. Whatever is larger is refused with its numbers
+// Sizes beyond which kernels of products would count with too few bits. A larger size is refused with its numbers
 // before memory is taken for it. Every other count of these kernels fits its type for all sizes of csr.h: a row has
 // less than 2^31 entries, a pattern has less than 2^62, and the multiplications of a row are less than 2^62. Internal
 // to engine/sparse/cuda. The functions are pure.

@@ -32,7 +32,7 @@ inline constexpr double kLookUp = 2.2, kVisit = 260, kPiece = 600;
 inline constexpr double kTinyProduct = 12, kTileProduct = 3, kOtherProduct = 30, kSelected = 40, kWholeLaunches = 2e7;
 
 // The whole product is not made where it may take more memory than this, plan, workspace and values together: the time
-// that it saves is not worth any amount of memory. What is free does not count, so the choice, and with it the order of
+// that it saves is not worth any amount of memory. Free memory does not count, so the choice, and with it the order of
 // the sums, is the same in every run.
 inline constexpr int64_t kMostWholeBytes = int64_t{4} << 30;
 
