@@ -15,8 +15,11 @@ import nonrigid_peers
 import pairs
 import svg
 
+RODS = ['--kind=plain', '--rods=8']
+# The words of `intrawarp phantom`; --kind=NAME where there are none.
 KINDS = {'resection': [], 'ablation': [], 'sliding': [], 'needle': [], 'gas': [], 'truncation': [],
-         'rods': ['--kind=plain', '--rods=8']}
+         'truncation, 0': ['--kind=truncation', '--padding=0'], 'rods': RODS,
+         'rods, fixed': [*RODS, '--outliers_in=fixed'], 'rods, moving': [*RODS, '--outliers_in=moving']}
 OURS = {'auto': [],
         'auto, find missing': ['--find_missing_tissue'],
         'search,ffd': ['--method=search,ffd', '--metric=lncc', '--spacing_vox=3', '--bending_weight=0.05',
@@ -124,6 +127,14 @@ def figures_of(scene, displacement):
     return figures
 
 
+def change_of(scene, displacement, of_intact):
+    """What the hole, the instruments or the end change in a result far from them: mm between both results."""
+    change = np.linalg.norm(displacement - of_intact, axis=-1)[scene.body & (scene.distance > FAR_MM)]
+    if not change.size:
+        return {}
+    return {'far_change': float(change.mean()), 'far_change_p95': float(np.quantile(change, 0.95))}
+
+
 def covered(error, bound, where):
     """The part of the voxels with a bound whose error lies below it."""
     known = where & np.isfinite(bound)
@@ -137,6 +148,7 @@ class Ours:
         self._options = OURS[name]
 
     def run(self, scene, work):
+        """The figures, and the displacement at every voxel."""
         report, bound, missing, field = (work / name for name in
                                          ('report.json', 'bound.nii.gz', 'missing.nii.gz', 'field.nii.gz'))
         outputs = [f'--field={field}', f'--report={report}', f'--error_map={bound}']
@@ -159,7 +171,7 @@ class Ours:
             figures['missing_ml'] = values['missing_tissue']['volume_mm3'] / 1000
             if scene.hole is not None:
                 figures['dice'] = dice(found, scene.hole)
-        return figures
+        return figures, displacement
 
 
 class Theirs:
@@ -170,7 +182,8 @@ class Theirs:
     def run(self, scene, work):
         pair = pairs.Pair('phantom', 'ssd', scene.fixed, scene.moving)
         outcome = self._peer.register(pair, work)
-        return {'seconds': outcome.seconds, **figures_of(scene, displacement_on(scene.image, outcome.mapping))}
+        displacement = displacement_on(scene.image, outcome.mapping)
+        return {'seconds': outcome.seconds, **figures_of(scene, displacement)}, displacement
 
 
 def scenes(arguments, program):
@@ -185,7 +198,7 @@ def scenes(arguments, program):
                 folder = arguments.out / 'phantoms' / f'{kind}-{seed}-{state}'
                 words = options or [f'--kind={kind}']
                 if state == 'intact':
-                    words = [] if kind == 'rods' else [*words, '--intact']
+                    words = [] if words[0] == '--kind=plain' else [*words, '--intact']
                 folder.mkdir(parents=True, exist_ok=True)
                 methods.execute([program, 'phantom', f'--out={folder}', f'--size={arguments.size}', f'--seed={seed}',
                                  *words], folder / 'phantom.log')
@@ -194,16 +207,26 @@ def scenes(arguments, program):
 
 def measure(arguments, ways):
     records = []
+    # The last scene with a hole, its records by way and its results; the same scene without the hole follows it.
+    before = None
     for kind, seed, state, scene in scenes(arguments, arguments.bin / 'intrawarp'):
+        results = {}
         for way in ways:
             work = arguments.out / 'work'
             work.mkdir(exist_ok=True)
+            record = {'kind': kind, 'seed': seed, 'state': state, 'way': way.name}
             try:
-                figures = way.run(scene, work)
+                figures, displacement = way.run(scene, work)
+                results[way.name] = record, displacement
+                record.update(figures)
             except methods.Failed as reason:
-                figures = {'failed': str(reason)}
-            records.append({'kind': kind, 'seed': seed, 'state': state, 'way': way.name, **figures})
-            print(json.dumps(records[-1]), flush=True)
+                record['failed'] = str(reason)
+            if state == 'intact' and way.name in before[1] and way.name in results:
+                holes, with_hole = before[1][way.name]
+                holes.update(change_of(before[0], with_hole, displacement))
+            records.append(record)
+            print(json.dumps(record), flush=True)
+        before = scene, results
     return records
 
 
@@ -217,23 +240,25 @@ def text(value, digits=2):
 
 
 def table(records):
-    yield ('| kind | method | outside, mm | 95 % | of intact | within 10 mm | beyond 20 mm | inside | Jacobian beside it '
-           '| Dice | bound holds outside / inside | verdicts | s |')
-    yield '|---' * 13 + '|'
+    yield ('| kind | method | outside, mm | 95 % | of intact | within 10 mm | beyond 20 mm | changed there, mean / 95 % '
+           '| inside | Jacobian beside it | Dice | bound holds outside / inside | verdicts | s |')
+    yield '|---' * 14 + '|'
     for kind, way in dict.fromkeys((record['kind'], record['way']) for record in records):
         chosen = [record for record in records if (record['kind'], record['way']) == (kind, way)]
         holes, intact = ([r for r in chosen if r['state'] == state and 'failed' not in r] for state in ('hole', 'intact'))
         if not holes:
-            yield f'| {kind} | {way} | failed |' + ' |' * 10
+            yield f'| {kind} | {way} | failed |' + ' |' * 11
             continue
         whole = mean(intact, 'outside')
         ratio = mean(holes, 'outside') / whole if whole else None
         jacobian = '' if mean(holes, 'least_jacobian') is None else (
             f'{min(r["least_jacobian"] for r in holes):.2f} to {max(r["most_jacobian"] for r in holes):.1f}')
+        change = ' / '.join(text(mean(holes, field)) for field in ('far_change', 'far_change_p95'))
         coverage = ' / '.join(text(mean(holes, f'covered_{where}')) or '-' for where in ('outside', 'inside'))
         verdicts = ', '.join(sorted({r['verdict'] for r in holes if 'verdict' in r}))
         yield (f'| {kind} | {way} | {text(mean(holes, "outside"))} | {text(mean(holes, "outside_p95"))} | {text(ratio)} | '
-               f'{text(mean(holes, "near"))} | {text(mean(holes, "far"))} | {text(mean(holes, "inside"))} | {jacobian} | '
+               f'{text(mean(holes, "near"))} | {text(mean(holes, "far"))} | {change.strip(" /")} | '
+               f'{text(mean(holes, "inside"))} | {jacobian} | '
                f'{text(mean(holes, "dice"))} | {coverage if verdicts else ""} | {verdicts} | '
                f'{text(mean(holes, "seconds"), 1)} |')
 

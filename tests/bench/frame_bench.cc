@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a frame of log-demons costs the device: a breathing phantom, frame by frame, each from the one before, as a
-// session runs it (prepare, register, assess), without server and network.
+// What a frame costs the device: a breathing phantom, frame by frame, each from the one before, as a session runs it
+// (prepare, register, assess), without server and network.
 //
 //   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
-//               [--sessions=8] [--seconds=2] [--iterations=N] [--finest_iterations=N] [--levels=N] [--tolerance=X]
-//               [--momentum=X] [--velocity_grid=full|half] [--mask]
+//               [--sessions=8] [--seconds=2] [--stages=log-demons] [--iterations=N] [--finest_iterations=N]
+//               [--levels=N] [--tolerance=X] [--momentum=X] [--velocity_grid=full|half] [--mask]
 //
-// With --mask a fixed mask leaves out every other voxel of one half of the frame, and a corner.
+// --stages are methods with their defaults (affine,ffd); the options after it are for log-demons. With --mask a fixed
+// mask leaves out every other voxel of one half of the frame, and a corner.
 //
 // First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
 // distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
@@ -21,9 +22,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
@@ -47,7 +51,7 @@ struct BenchOptions {
   int size, frames, breaths, multiprocessors, sessions;
   double seconds;
   bool has_mask;
-  LogDemonsOptions demons;
+  std::vector<StageOptions> stages;
 };
 
 CommandSyntax Syntax() {
@@ -64,6 +68,7 @@ CommandSyntax Syntax() {
            integer("multiprocessors", "96", 8),
            integer("sessions", "8", 0),
            number("seconds", "2"),
+           {.name = "stages", .placeholder = "METHOD,METHOD", .help = "log-demons"},
            integer("iterations", "the default", 1),
            integer("finest_iterations", "the default", 1),
            integer("levels", "the default", 1),
@@ -71,6 +76,32 @@ CommandSyntax Syntax() {
            number("momentum", "the default"),
            {.name = "velocity_grid", .placeholder = "full|half", .help = "the default", .choices = {"full", "half"}},
            {.name = "mask", .type = FlagType::kSwitch, .placeholder = "", .help = "register under a mask"}}};
+}
+
+LogDemonsOptions DemonsOptions(const ParsedFlags& flags) {
+  LogDemonsOptions demons;
+  if (flags.Has("iterations")) demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
+  if (flags.Has("finest_iterations")) {
+    demons.finest_iterations = static_cast<int>(flags.Integer("finest_iterations", 1));
+  }
+  if (flags.Has("velocity_grid")) {
+    demons.velocity_grid = flags.String("velocity_grid") == "half" ? VelocityGrid::kHalf : VelocityGrid::kFull;
+  }
+  if (flags.Has("levels")) demons.levels = static_cast<int>(flags.Integer("levels", 1));
+  if (flags.Has("tolerance")) demons.tolerance = flags.Number("tolerance", 0);
+  if (flags.Has("momentum")) demons.momentum = flags.Number("momentum", 0);
+  return demons;
+}
+
+absl::StatusOr<std::vector<StageOptions>> Stages(const ParsedFlags& flags) {
+  std::vector<StageOptions> stages;
+  for (const absl::string_view name : absl::StrSplit(flags.String("stages", "log-demons"), ',')) {
+    const std::optional<StageOptions> stage = StageNamed(name);
+    if (!stage) return absl::InvalidArgumentError(absl::StrCat("--stages: there is no method ", name));
+    const bool is_demons = std::holds_alternative<LogDemonsOptions>(*stage);
+    stages.push_back(is_demons ? StageOptions(DemonsOptions(flags)) : *stage);
+  }
+  return stages;
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
@@ -84,16 +115,7 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
   options.has_mask = flags.Has("mask");
-  if (flags.Has("iterations")) options.demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
-  if (flags.Has("finest_iterations")) {
-    options.demons.finest_iterations = static_cast<int>(flags.Integer("finest_iterations", 1));
-  }
-  if (flags.Has("velocity_grid")) {
-    options.demons.velocity_grid = flags.String("velocity_grid") == "half" ? VelocityGrid::kHalf : VelocityGrid::kFull;
-  }
-  if (flags.Has("levels")) options.demons.levels = static_cast<int>(flags.Integer("levels", 1));
-  if (flags.Has("tolerance")) options.demons.tolerance = flags.Number("tolerance", 0);
-  if (flags.Has("momentum")) options.demons.momentum = flags.Number("momentum", 0);
+  INTRAWARP_ASSIGN_OR_RETURN(options.stages, Stages(flags));
   return options;
 }
 
@@ -110,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Device>> Open(const BenchOptions& options) {
 struct Bed {
   Device& device;
   const BreathSequence& sequence;
-  LogDemonsOptions demons;
+  const std::vector<StageOptions>& stages;
   const PreparedImage& resident;
   // Null: none.
   const PreparedImage* mask;
@@ -183,7 +205,7 @@ class Session {
     input.fixed = &frame;
     input.moving = &bed.resident;
     input.fixed_mask = bed.mask;
-    input.stages = {bed.demons};
+    input.stages = bed.stages;
     return input;
   }
   static size_t Bytes(const Bed& bed) {
@@ -193,38 +215,12 @@ class Session {
     return static_cast<size_t>(std::max(prepare, work));
   }
   absl::StatusOr<std::vector<Vec3d>> Map(const std::vector<Vec3d>& points) {
-    const ExecContext ctx = owned_.context();
-    const Geometry& g = bed_.sequence.geometry();
-    std::vector<float> field(3 * g.voxels());
-    INTRAWARP_RETURN_IF_ERROR(
-        ctx.device().Copy(field.data(), last_->displacement().data, field.size() * sizeof(float), ctx.stream()));
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-    const AffineMap to_index = PhysicalToIndex(g);
+    std::vector<double> flat;
+    for (const Vec3d& p : points) flat.insert(flat.end(), {p.x, p.y, p.z});
+    INTRAWARP_RETURN_IF_ERROR(MapPoints(owned_.context(), *last_, /*inverse=*/false, absl::MakeSpan(flat)));
     std::vector<Vec3d> mapped;
-    for (const Vec3d& p : points) mapped.push_back(last_->affine()(p + Sample(field, g.size, to_index(p))));
+    for (size_t i = 0; i < flat.size(); i += 3) mapped.push_back({flat[i], flat[i + 1], flat[i + 2]});
     return mapped;
-  }
-  // Trilinear, inside the grid.
-  static Vec3d Sample(const std::vector<float>& field, Int3 size, Vec3d index) {
-    int low[3];
-    double part[3];
-    for (int a = 0; a < 3; ++a) {
-      low[a] = std::clamp(static_cast<int>(std::floor(index[a])), 0, size[a] - 2);
-      part[a] = index[a] - low[a];
-    }
-    Vec3d sum;
-    for (int corner = 0; corner < 8; ++corner) {
-      double weight = 1;
-      int64_t at[3];
-      for (int a = 0; a < 3; ++a) {
-        const bool upper = corner >> a & 1;
-        weight *= upper ? part[a] : 1 - part[a];
-        at[a] = low[a] + (upper ? 1 : 0);
-      }
-      const float* v = &field[3 * ((at[2] * size.y + at[1]) * size.x + at[0])];
-      for (int a = 0; a < 3; ++a) sum[a] += weight * v[a];
-    }
-    return sum;
   }
 
   const Bed& bed_;
@@ -247,9 +243,11 @@ void PrintFrames(const Bed& bed, const BenchOptions& options) {
     };
     const double error = session.Error(n);
     std::string levels;
-    for (const LevelReport& level : answer.outcome.result.stages.back().levels) {
-      absl::StrAppend(&levels, " ", level.size.x, ":", level.iterations);
-      sums[absl::StrCat("iterations at ", level.size.x)] += level.iterations;
+    for (const StageReport& stage : answer.outcome.result.stages) {
+      for (const LevelReport& level : stage.levels) {
+        absl::StrAppend(&levels, " ", level.size.x, ":", level.iterations);
+        sums[absl::StrCat(MethodName(stage.options), ", iterations at ", level.size.x)] += level.iterations;
+      }
     }
     sums["total ms"] += answer.milliseconds;
     sums["prepare ms"] += ms(Phase::kPrepare);
@@ -312,7 +310,7 @@ absl::Status Bench(const BenchOptions& options) {
   const std::vector<float> mask_voxels = MaskVoxels(sequence.geometry());
   const PreparedImage mask = Value(
       PreparedImage::Prepare(owned.context(), mask_voxels.data(), PixelType::kFloat32, 1, 0, sequence.geometry()));
-  const Bed bed{*device, sequence, options.demons, resident, options.has_mask ? &mask : nullptr};
+  const Bed bed{*device, sequence, options.stages, resident, options.has_mask ? &mask : nullptr};
   INTRAWARP_RETURN_IF_ERROR(device->Warm(device->kind() == DeviceKind::kCuda ? int64_t{8} << 30 : 0));
   std::printf("%s (%s), %d^3 voxels, %d frames a breath, %d multiprocessors\n", device->name().c_str(),
               device->model().c_str(), options.size, options.frames, device->multiprocessors(Partition::kFrames));
