@@ -110,8 +110,8 @@ class AutomaticRegistration {
   absl::StatusOr<bool> IsWorse();
 
   absl::StatusOr<StageResult> RunStep(AutomaticStep step, const StageOptions& resolved, const AffineMap& start,
-                                      const Transform* initial = nullptr, bool continues_stage = false) {
-    return MethodOf(resolved).run(ctx_, {images_, resolved, static_cast<int>(step), start, initial, continues_stage});
+                                      const Transform* initial = nullptr, Effort effort = Effort::kWhole) {
+    return MethodOf(resolved).run(ctx_, {images_, resolved, static_cast<int>(step), start, initial, effort});
   }
   absl::StatusOr<ResidualProbe> Probe(const Transform& transform) {
     return ProbeResidual(ctx_, *images_.fixed, *images_.moving, images_.fixed_masks[0].mask,
@@ -278,7 +278,7 @@ absl::Status AutomaticRegistration::TryAnotherDeformation(AutomaticStep step, co
 absl::StatusOr<StageResult> AutomaticRegistration::RunAfter(AutomaticStep step, const FfdOptions& options,
                                                             const AffineMap& start, const Transform& earlier) {
   const StageOptions resolved = ResolvedStage(options);
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(step, resolved, start, &earlier, /*continues_stage=*/true));
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, RunStep(step, resolved, start, &earlier, Effort::kAfterStage));
   is_stopped_ = stage.report.stop_reason == StopReason::kBudget;
   return stage;
 }

@@ -110,8 +110,9 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const Transform* initial = before.is_affine() ? pipeline->input.initial_transform : &before;
   const bool is_last = index + 1 == static_cast<int>(pipeline->stages.size());
   const CoarseHook* coarse = is_last && pipeline->input.coarse ? &*pipeline->input.coarse : nullptr;
-  const StageTask task{pipeline->images,    options, pipeline->first_step + index, pipeline->start, initial,
-                       !before.is_affine(), coarse};
+  const Effort effort = before.is_affine() ? Effort::kAfterRegistration : Effort::kAfterStage;
+  const StageTask task{pipeline->images, options, pipeline->first_step + index, pipeline->start, initial,
+                       effort,           coarse};
   INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, task));
   // The objective is that of the stage as it ran: what it chose by the images stays.
   pipeline->stages[index] = stage.report.options;

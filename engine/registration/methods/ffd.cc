@@ -36,8 +36,9 @@ constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
 // A level ends where the value fell by less than this part of itself over kDescentWindow iterations: the finest level,
 // and one that a finer one goes on from or that goes on from an earlier stage (docs/evidence/accuracy.md, "When a level
-// ends").
-constexpr double kFinalTolerance = 1e-4, kPassingTolerance = 1e-3;
+// ends"). From the grid of an earlier registration every level ends at kWarmTolerance: what follows is noise
+// (docs/evidence/performance.md, "Frames of ffd").
+constexpr double kFinalTolerance = 1e-4, kPassingTolerance = 1e-3, kWarmTolerance = 3e-3;
 // Grids that differ by less than this, in distances of control points, are the same.
 constexpr double kSameGrid = 1e-6;
 
@@ -91,9 +92,11 @@ int Levels(const PreparedImage& fixed, const FfdOptions& options) {
   return std::min(levels, options.levels.value_or(levels));
 }
 
-// Levels that the masks allow, too.
-int Levels(const RegistrationImages& images, const FfdOptions& options) {
+// Levels that the masks allow, too; kWarmLevels of them at most after another registration, unless told otherwise.
+int Levels(const RegistrationImages& images, const FfdOptions& options, Effort effort) {
   int levels = Levels(*images.fixed, options);
+  if (effort == Effort::kAfterRegistration && !options.levels.has_value())
+    levels = std::min(levels, FfdOptions::kWarmLevels);
   while (levels > 1 && images.fixed_masks[levels - 1].count < LeastVoxels(*options.metric)) --levels;
   return levels;
 }
@@ -202,12 +205,17 @@ absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const Registration
   return result;
 }
 
-DescentProblem MakeProblem(const Level& level, const FfdOptions& options, bool is_final) {
+double Tolerance(Effort effort, int level) {
+  if (effort == Effort::kAfterRegistration) return kWarmTolerance;
+  return effort == Effort::kWhole && level == 0 ? kFinalTolerance : kPassingTolerance;
+}
+
+DescentProblem MakeProblem(const Level& level, const FfdOptions& options, double tolerance) {
   const Vec3d& spacing = level.grid.spacing;
   DescentProblem problem;
   problem.method = options.optimizer;
   problem.max_iterations = *options.iterations;
-  problem.value_tolerance = is_final ? kFinalTolerance : kPassingTolerance;
+  problem.value_tolerance = tolerance;
   problem.max_step =
       kMaxStep * (level.fixed.is_2d() ? std::min(spacing.x, spacing.y) : std::min({spacing.x, spacing.y, spacing.z}));
   problem.first_step = std::min(kFirstStep * VoxelScale(level.fixed), problem.max_step);
@@ -317,9 +325,11 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const auto& options = std::get<FfdOptions>(task.options);
   const Geometry& domain = images.fixed->geometry();
   const Transform* initial = task.initial != nullptr && task.initial->has_control_grid() ? task.initial : nullptr;
+  const Effort effort = initial != nullptr ? task.effort : Effort::kWhole;
   StageResult result;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
-                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/initial != nullptr));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const std::vector<Geometry> grids,
+      LevelGrids(*images.fixed, options, Levels(images, options, effort), /*keep=*/initial != nullptr));
   const int levels = static_cast<int>(grids.size());
   const Weights weights = WeightsOf(options);
   result.report.options = WithLevels(task.options, levels);
@@ -337,8 +347,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level,
                                MakeLevel(ctx, images, *options.metric, index, task.start, grids[index]));
-    const bool goes_on = initial != nullptr && task.continues_stage;
-    const DescentProblem problem = MakeProblem(level, options, /*is_final=*/index == 0 && !goes_on);
+    const DescentProblem problem = MakeProblem(level, options, Tolerance(effort, index));
     Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     const DescentState& state = run.state;

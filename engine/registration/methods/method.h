@@ -22,6 +22,10 @@
 
 namespace intrawarp {
 
+// How long a stage of ffd looks, by what it continues: as long as one that continues nothing; an earlier stage of its
+// registration; another registration, as a frame does.
+enum class Effort { kWhole, kAfterStage, kAfterRegistration };
+
 // One stage of a pipeline, ready to run.
 struct StageTask {
   const RegistrationImages& images;
@@ -34,8 +38,8 @@ struct StageTask {
   // The transform that a deformable stage continues when it has the stage's native form (control grid, velocity); null:
   // none.
   const Transform* initial = nullptr;
-  // `initial` is the result of an earlier stage of the same registration.
-  bool continues_stage = false;
+  // With `initial`.
+  Effort effort = Effort::kWhole;
   // A deformable stage of several levels calls it before the finest one, unless it was stopped; null: nobody asks.
   const CoarseHook* coarse = nullptr;
 };

@@ -57,6 +57,8 @@ enum class DescentMethod : int { kLbfgs, kConjugateGradient };
 struct FfdOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kNmi;
   static constexpr int kDefaultIterations = 150;
+  // The default of levels when the stage starts from the control grid of another registration.
+  static constexpr int kWarmLevels = 2;
   static constexpr double kDefaultSpacingVox = 5;
   static constexpr double kLeastSpacingVox = 1;
   // The weights' units: a voxel is 1, and a metric at a bad start is about 1.

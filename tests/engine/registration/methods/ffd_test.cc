@@ -454,6 +454,27 @@ TEST_P(FfdTest, SmallAndThinImages) {
   }
 }
 
+// A frame moves a little from the one before.
+TEST_P(FfdTest, TakesTwoLevelsAndFewIterationsFromAnotherRegistration) {
+  const Pair before = MakePair(5), pair = MakePair(6);
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    const absl::StatusOr<RegistrationResult> start = Run(before, {Ffd(metric)}), anew = Run(pair, {Ffd(metric)});
+    ASSERT_OK(start) << start.status();
+    ASSERT_OK(anew) << anew.status();
+    ASSERT_GT(anew->stages[0].levels.size(), 2);
+    const absl::StatusOr<RegistrationResult> next = Run(pair, {Ffd(metric)}, nullptr, &start->transform);
+    ASSERT_OK(next) << next.status();
+    EXPECT_EQ(next->stages[0].levels.size(), 2);
+    EXPECT_LT(Iterations(*next), Iterations(*anew) / 2);
+    EXPECT_LT(MeanError(pair, next->transform), 1.2 * MeanError(pair, anew->transform));
+    FfdOptions all_levels = Ffd(metric);
+    all_levels.levels = 3;
+    const absl::StatusOr<RegistrationResult> asked = Run(pair, {all_levels}, nullptr, &start->transform);
+    ASSERT_OK(asked) << asked.status();
+    EXPECT_EQ(asked->stages[0].levels.size(), 3);
+  }
+}
+
 TEST_P(FfdTest, BitIdentical) {
   for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
     const Pair pair = MakePair(5);
