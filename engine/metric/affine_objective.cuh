@@ -55,6 +55,8 @@ inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective
   args->moving = objective.moving.data;
   args->fixed_mask = objective.fixed_mask.data;
   args->moving_mask = objective.moving_mask.data;
+  args->fixed_weight_per_unit = objective.fixed_mask.weight_per_unit;
+  args->moving_weight_per_unit = objective.moving_mask.weight_per_unit;
   args->fixed_size = fixed.size;
   args->moving_size = objective.moving.geometry.size;
   for (int a = 0; a < 3; ++a) {
@@ -88,6 +90,10 @@ inline void SetPieces(ObjectiveArgs* args) {
 }
 
 inline bool IsMasked(const ObjectiveArgs& args) { return args.fixed_mask != nullptr || args.moving_mask != nullptr; }
+inline Masking MaskingOf(const ObjectiveArgs& args) {
+  return intrawarp::MaskingOf(ConstMaskView{args.fixed_mask, {}, args.fixed_weight_per_unit},
+                              ConstMaskView{args.moving_mask, {}, args.moving_weight_per_unit});
+}
 
 // Calls launch(grid, finish of the grid's first map) for all `maps`, `blocks` blocks a map, as many maps at once as the
 // workspace has room for.
@@ -101,16 +107,23 @@ absl::Status LaunchForMaps(int blocks, int maps, const Finish& finish, const Lau
   return absl::OkStatus();
 }
 
-template <class Term, typename Finish>
+// With kTakesWeights the kernel multiplies by the samples' weights; otherwise Term has done so.
+template <class Term, bool kTakesWeights, typename Finish>
 absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish, int maps) {
   const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kMomentWarps);
   const cudaStream_t stream = CudaStream(ctx);
   return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
-    if (IsMasked(args)) {
-      AffineMomentKernel<Term, true><<<grid, kMomentThreads, 0, stream>>>(args, at);
-    } else {
-      AffineMomentKernel<Term, false><<<grid, kMomentThreads, 0, stream>>>(args, at);
+    if (!IsMasked(args)) {
+      AffineMomentKernel<Term, Masking::kNone><<<grid, kMomentThreads, 0, stream>>>(args, at);
+      return;
     }
+    if constexpr (kTakesWeights) {
+      if (MaskingOf(args) == Masking::kWeighted) {
+        AffineMomentKernel<Term, Masking::kWeighted><<<grid, kMomentThreads, 0, stream>>>(args, at);
+        return;
+      }
+    }
+    AffineMomentKernel<Term, Masking::kBinary><<<grid, kMomentThreads, 0, stream>>>(args, at);
   });
 }
 
@@ -129,7 +142,7 @@ absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const 
                     args.nmi_derivative, args.nmi_curvature, nullptr};
   NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return LaunchMoments<NmiTerm>(ctx, args, finish, 1);
+  return LaunchMoments<NmiTerm, true>(ctx, args, finish, 1);
 }
 
 template <typename Finish>
@@ -144,7 +157,7 @@ absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, MakeLnccTask(objective, args.warped, args.voxel_curvature),
                                                     args.skip, args.voxel_derivative, args.value));
-  return LaunchMoments<StoredTerm>(ctx, args, finish, 1);
+  return LaunchMoments<StoredTerm, false>(ctx, args, finish, 1);
 }
 
 template <typename Finish>
@@ -182,7 +195,7 @@ absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective
                                    const Finish& finish, int maps) {
   if (objective.metric == MetricKind::kNgf) return LaunchNgf(ctx, args, finish, maps);
   SetPieces(&args);
-  if (objective.metric == MetricKind::kSsd) return LaunchMoments<SsdTerm>(ctx, args, finish, maps);
+  if (objective.metric == MetricKind::kSsd) return LaunchMoments<SsdTerm, true>(ctx, args, finish, maps);
   for (int map = 0; map < maps; ++map) {
     const Finish at = finish.From(map);
     INTRAWARP_RETURN_IF_ERROR(objective.metric == MetricKind::kNmi ? LaunchNmi(ctx, args, at)

@@ -41,9 +41,9 @@ void AddRows(Range y, Range z, Rows& rows) {
   }
 }
 
-template <class Term>
+template <class Term, bool kTakesWeights = true>
 void SumRows(const AffinePlan& plan, const Term& term, Range y, Range z, float* scratch, NormalEquations* sums) {
-  AffineRows<Term> rows(plan, term, scratch);
+  AffineRows<Term, kTakesWeights> rows(plan, term, scratch);
   AddRows(y, z, rows);
   rows.Finish(sums);
 }
@@ -58,7 +58,8 @@ void EvaluateBrick(const AffinePlan& plan, const AffineTables& tables, Range y, 
     case MetricKind::kNmi:
       return SumRows(plan, NmiTerm(plan, tables.polynomials), y, z, scratch, sums);
     case MetricKind::kLncc:
-      return SumRows(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch, sums);
+      return SumRows<StoredTerm, false>(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch,
+                                        sums);
     case MetricKind::kMind:
       return;
   }
