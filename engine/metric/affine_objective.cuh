@@ -160,10 +160,26 @@ absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective
   return LaunchMoments<StoredTerm, false>(ctx, args, finish, 1);
 }
 
+// kDim: 2 where both images have one plane.
+template <int kDim, typename Finish>
+void LaunchNgfKernel(const ObjectiveArgs& args, const Finish& finish, dim3 grid, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineNgfKernel<kDim, Masking::kNone><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineNgfKernel<kDim, Masking::kBinary><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineNgfKernel<kDim, Masking::kWeighted><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+  }
+}
+
 template <typename Finish>
 absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish& finish, int maps) {
   const Int3 n = args.fixed_size;
-  const bool is_3d = n.z > 1 || args.moving_size.z > 1, masked = IsMasked(args);
+  const bool is_3d = n.z > 1 || args.moving_size.z > 1;
   const cudaStream_t stream = CudaStream(ctx);
   const int tiles = CeilDivide(n.x, kNgfTileX) * CeilDivide(n.y, kNgfTileY);
   args.run = 1;
@@ -175,15 +191,7 @@ absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish&
   args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
   const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
   return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
-    if (is_3d && masked) {
-      AffineNgfKernel<3, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else if (is_3d) {
-      AffineNgfKernel<3, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else if (masked) {
-      AffineNgfKernel<2, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else {
-      AffineNgfKernel<2, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    }
+    is_3d ? LaunchNgfKernel<3>(args, at, grid, stream) : LaunchNgfKernel<2>(args, at, grid, stream);
   });
 }
 
