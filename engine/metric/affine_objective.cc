@@ -21,7 +21,7 @@ absl::Status ValidateMask(const char* name, const ConstMaskView& mask, const Geo
 
 absl::Status ValidateWeights(const AffineObjective& objective) {
   if (MaskingOf(objective.fixed_mask, objective.moving_mask) != Masking::kWeighted) return absl::OkStatus();
-  if (objective.metric == MetricKind::kSsd || objective.metric == MetricKind::kNgf) return absl::OkStatus();
+  if (objective.metric != MetricKind::kLncc) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("masks with weights: not in the affine objective of ", MetricName(objective.metric)));
 }

@@ -128,15 +128,25 @@ absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, co
 }
 
 template <typename Finish>
+void LaunchNmiCount(const ObjectiveArgs& args, const Finish& finish, int blocks, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineNmiCountKernel<Masking::kNone><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineNmiCountKernel<Masking::kBinary><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineNmiCountKernel<Masking::kWeighted><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+  }
+}
+
+template <typename Finish>
 absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish) {
   // Integer sums are the same for any number of blocks.
   constexpr int kMaxBlocks = 528;
-  const int blocks = std::min(kMaxBlocks, CeilDivide(args.pieces, kNmiCountWarps));
-  if (IsMasked(args)) {
-    AffineNmiCountKernel<true><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
-  } else {
-    AffineNmiCountKernel<false><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
-  }
+  LaunchNmiCount(args, finish, std::min(kMaxBlocks, CeilDivide(args.pieces, kNmiCountWarps)), CudaStream(ctx));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   const NmiArgs nmi{args.skip,           args.histogram,     args.moving_bins, args.value,
                     args.nmi_derivative, args.nmi_curvature, nullptr};

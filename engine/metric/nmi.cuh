@@ -32,13 +32,18 @@ class BinRun {
     uint32_t counts[4];
     BsplineWeights(window.t, w);
     NmiCounts(w, counts);
-    const int key = bin * kNmiBins + window.cell;
-    if (key != key_) {
-      Flush();
-      key_ = key;
-    }
+    Count(bin * kNmiBins + window.cell, counts);
+  }
+  // The same of a sample that weighs `weight`, from 0 to 1.
+  __device__ void Add(int bin, const NmiWindow& window, float weight) {
+    float w[4];
+    uint32_t counts[4];
+    BsplineWeights(window.t, w);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) counts_[k] += counts[k];
+    for (int k = 0; k < 4; ++k) counts[k] = NmiFixedPoint(weight * w[k]);
+    // What rounding leaves, and not below 0: the third weight of a window is at least a sixth.
+    counts[2] = NmiFixedPoint(weight) - counts[0] - counts[1] - counts[3];
+    Count(bin * kNmiBins + window.cell, counts);
   }
   __device__ void Flush() {
     if (key_ < 0) return;
@@ -51,6 +56,15 @@ class BinRun {
   }
 
  private:
+  __device__ void Count(int key, const uint32_t (&counts)[4]) {
+    if (key != key_) {
+      Flush();
+      key_ = key;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) counts_[k] += counts[k];
+  }
+
   unsigned* copy_;
   int key_ = -1;
   unsigned counts_[4] = {0, 0, 0, 0};
