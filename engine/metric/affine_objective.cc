@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/metric/affine_terms.h"
 #include "engine/metric/lncc.h"
 #include "engine/metric/nmi.h"
 #include "engine/metric/stored_images.h"
@@ -17,13 +16,6 @@ absl::Status ValidateMask(const char* name, const ConstMaskView& mask, const Geo
   if (mask.data == nullptr || mask.geometry.size == grid.size) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": ", SizeString(mask.geometry), " voxels, must be ", SizeString(grid), " as its image"));
-}
-
-absl::Status ValidateWeights(const AffineObjective& objective) {
-  if (MaskingOf(objective.fixed_mask, objective.moving_mask) != Masking::kWeighted) return absl::OkStatus();
-  if (objective.metric != MetricKind::kLncc) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("masks with weights: not in the affine objective of ", MetricName(objective.metric)));
 }
 
 }  // namespace
@@ -57,7 +49,6 @@ absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObject
   }
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));
-  INTRAWARP_RETURN_IF_ERROR(ValidateWeights(objective));
   if (maps.empty()) return absl::OkStatus();
   return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjectives, objective, maps, sums);
 }

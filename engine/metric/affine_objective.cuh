@@ -156,17 +156,29 @@ absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const 
 }
 
 template <typename Finish>
+void LaunchWarp(const ObjectiveArgs& args, const Finish& finish, int blocks, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineWarpKernel<Masking::kNone><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineWarpKernel<Masking::kBinary><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineWarpKernel<Masking::kWeighted><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+  }
+}
+
+template <typename Finish>
 absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective, const ObjectiveArgs& args,
                         const Finish& finish) {
-  const int blocks = CeilDivide(args.pieces, kWarpWarps);
-  if (IsMasked(args)) {
-    AffineWarpKernel<true><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
-  } else {
-    AffineWarpKernel<false><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
-  }
+  LnccTask task = MakeLnccTask(objective, args.warped, args.voxel_curvature);
+  // EvaluateLncc takes the weights out of the image that the derivative goes to.
+  if (MaskingOf(args) == Masking::kWeighted) task.weights = args.voxel_derivative;
+  LaunchWarp(args, finish, CeilDivide(args.pieces, kWarpWarps), CudaStream(ctx));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, MakeLnccTask(objective, args.warped, args.voxel_curvature),
-                                                    args.skip, args.voxel_derivative, args.value));
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, task, args.skip, args.voxel_derivative, args.value));
   return LaunchMoments<StoredTerm, false>(ctx, args, finish, 1);
 }
 

@@ -20,7 +20,8 @@
 //
 // Where a mask has weights (ConstMaskView), the term of a sample and what it adds to N are multiplied by w, the weight
 // of its fixed voxel times that of the moving voxel nearest to the mapped one: D = 1/N sum w ..., and NMI's joint
-// histogram counts w. LNCC takes no weights here (UNIMPLEMENTED).
+// histogram counts w. LNCC weighs by w in its windows, too (lncc.h), and its N stays the number of samples, by which its
+// mean is multiplied.
 //
 // NGF's Hessian is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW and n(R) the direction of g(R). This is the Gauss-Newton
 // matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
@@ -93,7 +94,7 @@ AffineMap NormalizedToIndex(const Geometry& fixed);
 // The sums at each W of `maps` into the same place of `sums`, on the context's device; waits for the stream. A map's
 // sums are the same bits whatever the other maps are. On CUDA, SSD and NGF evaluate the maps side by side.
 // INVALID_ARGUMENT when there are more than kMaxAffineMaps, a mask is not as large as its image, or a parameter is out
-// of range; UNIMPLEMENTED for masks with weights and LNCC. Workspace: AffineObjectiveWorkspaceBytes.
+// of range. Workspace: AffineObjectiveWorkspaceBytes.
 absl::Status EvaluateAffineObjectives(const ExecContext& ctx, const AffineObjective& objective,
                                       absl::Span<const AffineMap> maps, NormalEquations* sums);
 inline constexpr int kMaxAffineMaps = 64;

@@ -73,8 +73,8 @@ int64_t CountBrick(const AffinePlan& plan, Range y, Range z, const HistogramTask
   return rows.samples();
 }
 
-void WarpBrick(const AffinePlan& plan, Range y, Range z, float* scratch, float* warped) {
-  WarpRows rows(plan, warped, scratch);
+void WarpBrick(const AffinePlan& plan, Range y, Range z, float* scratch, float* warped, float* weights) {
+  WarpRows rows(plan, warped, weights, scratch);
   AddRows(y, z, rows);
 }
 
@@ -189,15 +189,20 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, Normal
   INTRAWARP_ASSIGN_OR_RETURN(float* warped, ctx.arena().Allocate<float>(voxels));
   INTRAWARP_ASSIGN_OR_RETURN(float* derivative, ctx.arena().Allocate<float>(voxels));
   INTRAWARP_ASSIGN_OR_RETURN(float* curvature, ctx.arena().Allocate<float>(voxels));
+  // EvaluateLncc takes the weights out of the image that the derivative goes to.
+  float* const weights = plan.masking() == Masking::kWeighted ? derivative : nullptr;
   const Bricks bricks(plan.size);
   const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
   ParallelFor(bricks.count(), [&](int64_t i) {
-    HWY_DYNAMIC_DISPATCH(WarpBrick)(plan, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), warped);
+    HWY_DYNAMIC_DISPATCH(WarpBrick)
+    (plan, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), warped, weights);
   });
+  LnccTask task = MakeLnccTask(plan.objective, warped, curvature);
+  task.weights = weights;
   MetricValue d;
-  INTRAWARP_RETURN_IF_ERROR(
-      intrawarp::EvaluateLncc(ctx, MakeLnccTask(plan.objective, warped, curvature), nullptr, derivative, &d));
-  *sums = Weighted(d, d.samples, SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, task, nullptr, derivative, &d));
+  *sums = Weighted(d, d.samples,
+                   SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
   return absl::OkStatus();
 }
 
