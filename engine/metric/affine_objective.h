@@ -20,8 +20,8 @@
 //
 // Where a mask has weights (ConstMaskView), the term of a sample and what it adds to N are multiplied by w, the weight
 // of its fixed voxel times that of the moving voxel nearest to the mapped one: D = 1/N sum w ..., and NMI's joint
-// histogram counts w. LNCC weighs by w in its windows, too (lncc.h), and its N stays the number of samples, by which its
-// mean is multiplied.
+// histogram counts w. LNCC weighs by w in its windows, too (lncc.h), and its N stays the number of samples, by which
+// its mean is multiplied.
 //
 // NGF's Hessian is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW and n(R) the direction of g(R). This is the Gauss-Newton
 // matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
