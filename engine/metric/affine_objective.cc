@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/metric/affine_terms.h"
 #include "engine/metric/lncc.h"
 #include "engine/metric/nmi.h"
+#include "engine/metric/soft_mask.h"
 #include "engine/metric/stored_images.h"
 
 namespace intrawarp {

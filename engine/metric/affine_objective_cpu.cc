@@ -197,7 +197,8 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, Normal
   MetricValue d;
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::EvaluateLncc(ctx, MakeLnccTask(plan.objective, warped, curvature), nullptr, derivative, &d));
-  *sums = Weighted(d, d.samples, SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
+  *sums = Weighted(d, d.samples,
+                   SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
   return absl::OkStatus();
 }
 
