@@ -10,6 +10,7 @@
 #include "engine/image/sample.h"
 #include "engine/metric/affine_reduce.cuh"
 #include "engine/metric/affine_terms.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cuda {
 

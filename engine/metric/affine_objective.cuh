@@ -25,6 +25,7 @@
 #include "engine/metric/ngf_affine.cuh"
 #include "engine/metric/nmi.cuh"
 #include "engine/metric/nmi_affine.cuh"
+#include "engine/metric/soft_mask.h"
 #include "engine/metric/ssd_affine.cuh"
 
 namespace intrawarp::cuda {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "engine/metric/affine_objective.h"
-#include "engine/metric/affine_terms.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cpu {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the affine objective reads masks, and the parts of NMI and LNCC in it that both devices share. Internal.
+// The parts of NMI and LNCC in the affine objective that both devices share. Internal.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_TERMS_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_TERMS_H_
 
@@ -27,7 +27,8 @@ inline LnccTask MakeLnccTask(const AffineObjective& o, const float* warped, floa
   return task;
 }
 
-// The weight of the samples: the sum of their weights (`samples` of MetricValue), or 0 where D is 1 but for rounding (or NaN).
+// The weight of the samples: the sum of their weights (`samples` of MetricValue), or 0 where D is 1 but for rounding
+// (or NaN).
 INTRAWARP_HD inline double SampleWeight(const MetricValue& d) { return d.metric < 1 - 1e-9 ? d.samples : 0; }
 
 }  // namespace intrawarp

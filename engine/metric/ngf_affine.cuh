@@ -8,8 +8,8 @@
 
 #include "engine/image/sample.h"
 #include "engine/metric/affine_reduce.cuh"
-#include "engine/metric/affine_terms.h"
 #include "engine/metric/ngf_kernels.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cuda {
 

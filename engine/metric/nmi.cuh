@@ -32,18 +32,17 @@ class BinRun {
     uint32_t counts[4];
     BsplineWeights(window.t, w);
     NmiCounts(w, counts);
-    Count(bin * kNmiBins + window.cell, counts);
+    Add(bin * kNmiBins + window.cell, counts);
   }
-  // The same of a sample that weighs `weight`, from 0 to 1.
+  // The same of a sample of this weight, from 0 to 1.
   __device__ void Add(int bin, const NmiWindow& window, float weight) {
     float w[4];
     uint32_t counts[4];
     BsplineWeights(window.t, w);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) counts[k] = NmiFixedPoint(weight * w[k]);
-    // What rounding leaves, and not below 0: the third weight of a window is at least a sixth.
-    counts[2] = NmiFixedPoint(weight) - counts[0] - counts[1] - counts[3];
-    Count(bin * kNmiBins + window.cell, counts);
+    for (int k = 0; k < 4; ++k) w[k] *= weight;
+    NmiCounts(w, counts, NmiFixedPoint(weight));
+    Add(bin * kNmiBins + window.cell, counts);
   }
   __device__ void Flush() {
     if (key_ < 0) return;
@@ -56,7 +55,7 @@ class BinRun {
   }
 
  private:
-  __device__ void Count(int key, const uint32_t (&counts)[4]) {
+  __device__ void Add(int key, const uint32_t (&counts)[4]) {
     if (key != key_) {
       Flush();
       key_ = key;

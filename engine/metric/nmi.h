@@ -96,12 +96,12 @@ INTRAWARP_HD inline uint32_t NmiFixedPoint(float weight) {
   return bits - 0x4b000000u;
 #endif
 }
-// A window's weights in units of 2^-12; the third takes what rounding leaves.
-INTRAWARP_HD inline void NmiCounts(const float weights[4], uint32_t counts[4]) {
+// A window's weights in units of 2^-12; the third takes what rounding leaves of `all`.
+INTRAWARP_HD inline void NmiCounts(const float weights[4], uint32_t counts[4], uint32_t all = kNmiOne) {
   counts[0] = NmiFixedPoint(weights[0]);
   counts[1] = NmiFixedPoint(weights[1]);
   counts[3] = NmiFixedPoint(weights[3]);
-  counts[2] = kNmiOne - counts[0] - counts[1] - counts[3];
+  counts[2] = all - counts[0] - counts[1] - counts[3];
 }
 
 // NMI from a joint histogram: `counts[64 * fixed_bin + moving_bin]` in units of 2^-12. Unless `derivative` is null,

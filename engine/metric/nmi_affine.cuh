@@ -37,8 +37,8 @@ __device__ inline void CountPiece(const ObjectiveArgs& args, const AffineMapF& m
   run.Flush();
 }
 
-// Adds the windows of all samples, by their weights, to args.histogram, integers in any order, and says in args.skip whether the
-// evaluation is skipped. Any number of blocks.
+// Adds the windows of all samples, by their weights, to args.histogram, integers in any order, and says in args.skip
+// whether the evaluation is skipped. Any number of blocks.
 template <Masking kMasking, typename Finish>
 __global__ void __launch_bounds__(kNmiCountThreads) AffineNmiCountKernel(const ObjectiveArgs args, Finish finish) {
   const bool done = finish.Done();
