@@ -26,8 +26,11 @@ inline constexpr int kMostDescriptorDistance = kDescriptorChannels * 255 * 255;
 
 // `size` blocks of `block` voxels from `size` times `block` descriptors; voxel i counts where byte i of `valid` is not
 // 0. A block has at most 2^16 voxels. Stream-ordered. CPU and CUDA give the same bits.
+//
+// Unless `weights` is null, byte i of `valid` is the weight of voxel i in the means, in steps of 1/255, and a block
+// gets the mean weight of its valid voxels, rounded, in `weights`: 0 without a descriptor, at least 1 otherwise.
 absl::Status PoolDescriptors(const ExecContext& ctx, const Descriptor* descriptors, const uint8_t* valid, Int3 size,
-                             Int3 block, PooledDescriptor* out);
+                             Int3 block, PooledDescriptor* out, uint8_t* weights = nullptr);
 
 }  // namespace intrawarp
 

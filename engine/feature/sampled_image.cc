@@ -30,6 +30,7 @@ SampledImage MakeSampledImage(const PreparedImage& image, ConstMaskView mask, do
   if (mask.data == nullptr) return sampled;
   sampled.to_mask = PhysicalToIndex(mask.geometry);
   sampled.mask_size = mask.geometry.size;
+  sampled.weight_per_unit = mask.weight_per_unit;
   return sampled;
 }
 

@@ -26,6 +26,7 @@ struct SampledImage {
   // Null: every voxel counts.
   const uint8_t* mask = nullptr;
   Int3 mask_size;
+  float weight_per_unit = 1;
 
   // The value at a point, or outside the image the value of its nearest face, so that a face makes no structure.
   INTRAWARP_HD float Value(Vec3d point) const {
@@ -41,13 +42,22 @@ struct SampledImage {
     const Vec3f index = ToVec3f(to_mask(point));
     return IsInside(mask_size, index) && mask[NearestOffset(mask_size, index)] != 0;
   }
+  // 0 where the mask does not allow the point. Where the mask has weights, the point's in steps of 1/255, at least 1;
+  // otherwise 1.
+  INTRAWARP_HD uint8_t Mark(Vec3d point) const {
+    if (!Allows(point)) return 0;
+    if (mask == nullptr || !(weight_per_unit < 1)) return 1;
+    const uint8_t byte = mask[NearestOffset(mask_size, ToVec3f(to_mask(point)))];
+    const int mark = static_cast<int>(255 * MaskWeight(byte, weight_per_unit) + 0.5f);
+    return static_cast<uint8_t>(mark > 1 ? mark : 1);
+  }
 };
 
 // The image at the coarsest level whose smallest spacing is at most 1.1 times `sample_mm`, or at its finest one.
 SampledImage MakeSampledImage(const PreparedImage& image, ConstMaskView mask, double sample_mm);
 
-// values[i] and valid[i] (0 or 1) for voxel i of `grid`: the image at T(p), p the voxel's centre, and whether it is
-// allowed there. The level suits the grid's smallest spacing. Stream-ordered.
+// values[i] and valid[i] for voxel i of `grid`: the image at T(p), p the voxel's centre, and whether it is allowed
+// there (0 or 1, or its weight: SampledImage::Mark). The level suits the grid's smallest spacing. Stream-ordered.
 absl::Status SampleImage(const ExecContext& ctx, const PreparedImage& image, ConstMaskView mask,
                          const Transform& transform, const Geometry& grid, float* values, uint8_t* valid);
 

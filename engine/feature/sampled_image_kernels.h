@@ -23,7 +23,7 @@ INTRAWARP_HD inline void SampleVoxel(const ImageSampling& in, int64_t place, Int
   Vec3d point;
   in.to_point(ToVec3d(voxel), &point);
   values[place] = in.image.Value(point);
-  valid[place] = in.image.Allows(point) ? 1 : 0;
+  valid[place] = in.image.Mark(point);
 }
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status SampleImage(const ExecContext& ctx, const ImageSampling& in, float* values,

@@ -10,6 +10,7 @@
 #include "engine/image/sample.h"
 #include "engine/metric/affine_reduce.cuh"
 #include "engine/metric/affine_terms.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cuda {
 
@@ -20,6 +21,8 @@ struct Moments {
   float rg[2][3];  // [power of q_y][x y z]
   float value;
   float samples;
+  // Only with weights.
+  float weight;
 };
 
 // The moving index of a fixed voxel; false where it is not a sample.
@@ -32,26 +35,52 @@ __device__ inline bool FindSample(const ObjectiveArgs& args, const AffineMapF& m
   return !kMasked || args.moving_mask == nullptr || args.moving_mask[NearestOffset(args.moving_size, *index)] != 0;
 }
 
+// The same, and the weight of a sample.
+template <Masking kMasking>
+__device__ inline bool FindSample(const ObjectiveArgs& args, const AffineMapF& map, int x, int y, int z, size_t offset,
+                                  Vec3f* index, float* weight) {
+  *weight = 1;
+  if constexpr (kMasking != Masking::kWeighted) {
+    return FindSample<kMasking != Masking::kNone>(args, map, x, y, z, offset, index);
+  } else {
+    if (args.fixed_mask != nullptr) {
+      const uint8_t byte = args.fixed_mask[offset];
+      if (byte == 0) return false;
+      *weight = MaskWeight(byte, args.fixed_weight_per_unit);
+    }
+    *index = map({static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)});
+    if (!IsInside(args.moving_size, *index)) return false;
+    if (args.moving_mask == nullptr) return true;
+    const uint8_t byte = args.moving_mask[NearestOffset(args.moving_size, *index)];
+    *weight *= MaskWeight(byte, args.moving_weight_per_unit);
+    return byte != 0;
+  }
+}
+
 // The derivative of the metric by a moving value, and its curvature in it.
 struct SampleTerm {
   float derivative, curvature;
 };
 
 // Term is a class with
-//   static constexpr bool kIsSquare;   whether the metric is half the sum of the derivatives' squares, and h is 1
+//   static constexpr bool kIsSquare;   whether the metric is half the sum of the derivatives' squares, and h is 1;
+//                                      under weights, half the sum of the weighted squares, and h is the weight
 //   static float Scale(args);          a factor to the moving image's derivative
 //   static SampleTerm At(args, size_t offset, float value);   of the fixed voxel at `offset`
-template <class Term, bool kMasked>
+template <class Term, Masking kMasking>
 __device__ inline void AddSample(const ObjectiveArgs& args, const AffineMapF& map, int x, int y, int z, float qy,
                                  Moments& m) {
   const size_t offset = (static_cast<size_t>(z) * args.fixed_size.y + y) * args.fixed_size.x + x;
+  constexpr bool kWeighted = kMasking == Masking::kWeighted;
   Vec3f index;
-  if (!FindSample<kMasked>(args, map, x, y, z, offset, &index)) return;
+  float weight;
+  if (!FindSample<kMasking>(args, map, x, y, z, offset, &index, &weight)) return;
   Vec3f g;
   const SampleTerm term = Term::At(args, offset, SampleLinearGradient(args.moving, args.moving_size, index, &g));
-  const float r = term.derivative;
+  const float r = kWeighted ? weight * term.derivative : term.derivative;
   g = Term::Scale(args) * g;
-  const Vec3f h = Term::kIsSquare ? g : term.curvature * g;
+  const float curvature = kWeighted ? (Term::kIsSquare ? weight : weight * term.curvature) : term.curvature;
+  const Vec3f h = Term::kIsSquare && !kWeighted ? g : curvature * g;
   const float gg[6] = {h.x * g.x, h.x * g.y, h.x * g.z, h.y * g.y, h.y * g.z, h.z * g.z};
   const float rg[3] = {r * g.x, r * g.y, r * g.z};
   const float qy2 = qy * qy;
@@ -66,8 +95,9 @@ __device__ inline void AddSample(const ObjectiveArgs& args, const AffineMapF& ma
     m.rg[0][i] += rg[i];
     m.rg[1][i] += qy * rg[i];
   }
-  if (Term::kIsSquare) m.value += 0.5f * r * r;
+  if (Term::kIsSquare) m.value += 0.5f * r * term.derivative;
   m.samples += 1.0f;
+  if (kWeighted) m.weight += weight;
 }
 
 // Entry i of the 96 sums from a lane's moments and its q_x, q_z; i is a compile-time constant after unrolling.
@@ -90,7 +120,7 @@ __device__ inline float MomentEntry(const Moments& m, float qx, float qz, int i)
     const int a = (i - 60) / 4, c = (i - 60) % 4;
     return c == 0 ? qx * m.rg[0][a] : c == 1 ? m.rg[1][a] : c == 2 ? qz * m.rg[0][a] : m.rg[0][a];
   }
-  return i == 72 ? m.value : i == 73 ? m.samples : 0.0f;
+  return i == 72 ? m.value : i == 73 ? m.samples : i == 74 ? m.weight : 0.0f;
 }
 
 __device__ inline int Symmetric3(int i, int j) {
@@ -104,7 +134,7 @@ __device__ inline int Symmetric4(int i, int j) {
 
 // The 96 sums as NormalEquations; all threads of the block call it. Unless the metric is a sum of squares, D is at
 // args.value, and the sums are those of its derivatives.
-template <class Term>
+template <class Term, bool kWeighted>
 __device__ inline void ExpandMoments(const double* total, const ObjectiveArgs& args, NormalEquations& sums) {
   const double weight = Term::kIsSquare ? 1 : SampleWeight(*args.value);
   const auto weighted = [&](double sum) { return Term::kIsSquare ? sum : weight > 0 ? weight * sum : 0; };
@@ -116,13 +146,13 @@ __device__ inline void ExpandMoments(const double* total, const ObjectiveArgs& a
   if (threadIdx.x < kAffineParameters) sums.gradient[threadIdx.x] = weighted(total[60 + threadIdx.x]);
   if (threadIdx.x == 0) {
     sums.value = Term::kIsSquare ? total[72] : weighted(args.value->metric);
-    sums.samples = Term::kIsSquare ? total[73] : args.value->samples;
-    sums.weight = Term::kIsSquare ? total[73] : weight;
+    sums.samples = Term::kIsSquare || kWeighted ? total[73] : args.value->samples;
+    sums.weight = !Term::kIsSquare ? weight : total[kWeighted ? 74 : 73];
   }
   __syncthreads();
 }
 
-template <class Term, bool kMasked, typename Finish>
+template <class Term, Masking kMasking, typename Finish>
 __global__ void __launch_bounds__(kMomentThreads) AffineMomentKernel(const ObjectiveArgs args, Finish finish) {
   if (finish.Done()) return;
   __shared__ AffineMapF map;
@@ -141,7 +171,7 @@ __global__ void __launch_bounds__(kMomentThreads) AffineMomentKernel(const Objec
     if (x < args.fixed_size.x) {
 #pragma unroll 2
       for (int y = y0; y < y1; ++y) {
-        AddSample<Term, kMasked>(args, map, x, y, z, (y - args.center.y) * args.inverse_radius.y, m);
+        AddSample<Term, kMasking>(args, map, x, y, z, (y - args.center.y) * args.inverse_radius.y, m);
       }
     }
     const float qx = (x - args.center.x) * args.inverse_radius.x, qz = (z - args.center.z) * args.inverse_radius.z;
@@ -156,7 +186,7 @@ __global__ void __launch_bounds__(kMomentThreads) AffineMomentKernel(const Objec
   for (int g = 0; g < 3; ++g) warp_sums[warp][g * 32 + lane] = lane_sums[g];
   if (!ReduceBlocks(args, warp_sums, total)) return;
   __shared__ NormalEquations sums;
-  ExpandMoments<Term>(total, args, sums);
+  ExpandMoments<Term, kMasking == Masking::kWeighted>(total, args, sums);
   finish(sums);
 }
 

@@ -25,6 +25,7 @@
 #include "engine/metric/ngf_affine.cuh"
 #include "engine/metric/nmi.cuh"
 #include "engine/metric/nmi_affine.cuh"
+#include "engine/metric/soft_mask.h"
 #include "engine/metric/ssd_affine.cuh"
 
 namespace intrawarp::cuda {
@@ -55,6 +56,8 @@ inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective
   args->moving = objective.moving.data;
   args->fixed_mask = objective.fixed_mask.data;
   args->moving_mask = objective.moving_mask.data;
+  args->fixed_weight_per_unit = objective.fixed_mask.weight_per_unit;
+  args->moving_weight_per_unit = objective.moving_mask.weight_per_unit;
   args->fixed_size = fixed.size;
   args->moving_size = objective.moving.geometry.size;
   for (int a = 0; a < 3; ++a) {
@@ -88,6 +91,10 @@ inline void SetPieces(ObjectiveArgs* args) {
 }
 
 inline bool IsMasked(const ObjectiveArgs& args) { return args.fixed_mask != nullptr || args.moving_mask != nullptr; }
+inline Masking MaskingOf(const ObjectiveArgs& args) {
+  return intrawarp::MaskingOf(ConstMaskView{args.fixed_mask, {}, args.fixed_weight_per_unit},
+                              ConstMaskView{args.moving_mask, {}, args.moving_weight_per_unit});
+}
 
 // Calls launch(grid, finish of the grid's first map) for all `maps`, `blocks` blocks a map, as many maps at once as the
 // workspace has room for.
@@ -101,56 +108,101 @@ absl::Status LaunchForMaps(int blocks, int maps, const Finish& finish, const Lau
   return absl::OkStatus();
 }
 
-template <class Term, typename Finish>
+// With kTakesWeights the kernel multiplies by the samples' weights; otherwise Term has done so.
+template <class Term, bool kTakesWeights, typename Finish>
 absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish, int maps) {
   const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kMomentWarps);
   const cudaStream_t stream = CudaStream(ctx);
   return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
-    if (IsMasked(args)) {
-      AffineMomentKernel<Term, true><<<grid, kMomentThreads, 0, stream>>>(args, at);
-    } else {
-      AffineMomentKernel<Term, false><<<grid, kMomentThreads, 0, stream>>>(args, at);
+    if (!IsMasked(args)) {
+      AffineMomentKernel<Term, Masking::kNone><<<grid, kMomentThreads, 0, stream>>>(args, at);
+      return;
     }
+    if constexpr (kTakesWeights) {
+      if (MaskingOf(args) == Masking::kWeighted) {
+        AffineMomentKernel<Term, Masking::kWeighted><<<grid, kMomentThreads, 0, stream>>>(args, at);
+        return;
+      }
+    }
+    AffineMomentKernel<Term, Masking::kBinary><<<grid, kMomentThreads, 0, stream>>>(args, at);
   });
+}
+
+template <typename Finish>
+void LaunchNmiCount(const ObjectiveArgs& args, const Finish& finish, int blocks, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineNmiCountKernel<Masking::kNone><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineNmiCountKernel<Masking::kBinary><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineNmiCountKernel<Masking::kWeighted><<<blocks, kNmiCountThreads, 0, stream>>>(args, finish);
+      return;
+  }
 }
 
 template <typename Finish>
 absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish) {
   // Integer sums are the same for any number of blocks.
   constexpr int kMaxBlocks = 528;
-  const int blocks = std::min(kMaxBlocks, CeilDivide(args.pieces, kNmiCountWarps));
-  if (IsMasked(args)) {
-    AffineNmiCountKernel<true><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
-  } else {
-    AffineNmiCountKernel<false><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
-  }
+  LaunchNmiCount(args, finish, std::min(kMaxBlocks, CeilDivide(args.pieces, kNmiCountWarps)), CudaStream(ctx));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   const NmiArgs nmi{args.skip,           args.histogram,     args.moving_bins, args.value,
                     args.nmi_derivative, args.nmi_curvature, nullptr};
   NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return LaunchMoments<NmiTerm>(ctx, args, finish, 1);
+  return LaunchMoments<NmiTerm, true>(ctx, args, finish, 1);
+}
+
+template <typename Finish>
+void LaunchWarp(const ObjectiveArgs& args, const Finish& finish, int blocks, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineWarpKernel<Masking::kNone><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineWarpKernel<Masking::kBinary><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineWarpKernel<Masking::kWeighted><<<blocks, kWarpThreads, 0, stream>>>(args, finish);
+      return;
+  }
 }
 
 template <typename Finish>
 absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective, const ObjectiveArgs& args,
                         const Finish& finish) {
-  const int blocks = CeilDivide(args.pieces, kWarpWarps);
-  if (IsMasked(args)) {
-    AffineWarpKernel<true><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
-  } else {
-    AffineWarpKernel<false><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
-  }
+  LnccTask task = MakeLnccTask(objective, args.warped, args.voxel_curvature);
+  // EvaluateLncc takes the weights out of the image that the derivative goes to.
+  if (MaskingOf(args) == Masking::kWeighted) task.weights = args.voxel_derivative;
+  LaunchWarp(args, finish, CeilDivide(args.pieces, kWarpWarps), CudaStream(ctx));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, MakeLnccTask(objective, args.warped, args.voxel_curvature),
-                                                    args.skip, args.voxel_derivative, args.value));
-  return LaunchMoments<StoredTerm>(ctx, args, finish, 1);
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, task, args.skip, args.voxel_derivative, args.value));
+  return LaunchMoments<StoredTerm, false>(ctx, args, finish, 1);
+}
+
+// kDim: 2 where both images have one plane.
+template <int kDim, typename Finish>
+void LaunchNgfKernel(const ObjectiveArgs& args, const Finish& finish, dim3 grid, cudaStream_t stream) {
+  switch (MaskingOf(args)) {
+    case Masking::kNone:
+      AffineNgfKernel<kDim, Masking::kNone><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kBinary:
+      AffineNgfKernel<kDim, Masking::kBinary><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+    case Masking::kWeighted:
+      AffineNgfKernel<kDim, Masking::kWeighted><<<grid, kNgfThreads, 0, stream>>>(args, finish);
+      return;
+  }
 }
 
 template <typename Finish>
 absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish& finish, int maps) {
   const Int3 n = args.fixed_size;
-  const bool is_3d = n.z > 1 || args.moving_size.z > 1, masked = IsMasked(args);
+  const bool is_3d = n.z > 1 || args.moving_size.z > 1;
   const cudaStream_t stream = CudaStream(ctx);
   const int tiles = CeilDivide(n.x, kNgfTileX) * CeilDivide(n.y, kNgfTileY);
   args.run = 1;
@@ -162,15 +214,7 @@ absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish&
   args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
   const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
   return LaunchForMaps(blocks, maps, finish, [&](dim3 grid, const Finish& at) {
-    if (is_3d && masked) {
-      AffineNgfKernel<3, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else if (is_3d) {
-      AffineNgfKernel<3, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else if (masked) {
-      AffineNgfKernel<2, true><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    } else {
-      AffineNgfKernel<2, false><<<grid, kNgfThreads, 0, stream>>>(args, at);
-    }
+    is_3d ? LaunchNgfKernel<3>(args, at, grid, stream) : LaunchNgfKernel<2>(args, at, grid, stream);
   });
 }
 
@@ -182,7 +226,7 @@ absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective
                                    const Finish& finish, int maps) {
   if (objective.metric == MetricKind::kNgf) return LaunchNgf(ctx, args, finish, maps);
   SetPieces(&args);
-  if (objective.metric == MetricKind::kSsd) return LaunchMoments<SsdTerm>(ctx, args, finish, maps);
+  if (objective.metric == MetricKind::kSsd) return LaunchMoments<SsdTerm, true>(ctx, args, finish, maps);
   for (int map = 0; map < maps; ++map) {
     const Finish at = finish.From(map);
     INTRAWARP_RETURN_IF_ERROR(objective.metric == MetricKind::kNmi ? LaunchNmi(ctx, args, at)

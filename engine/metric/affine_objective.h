@@ -18,6 +18,11 @@
 // voxel is in the mask and every point it needs (for NGF the neighbours of the central differences, too) lies inside
 // both images and the moving mask.
 //
+// Where a mask has weights (ConstMaskView), the term of a sample and what it adds to N are multiplied by w, the weight
+// of its fixed voxel times that of the moving voxel nearest to the mapped one: D = 1/N sum w ..., and NMI's joint
+// histogram counts w. LNCC weighs by w in its windows, too (lncc.h), and its N stays the number of samples, by which
+// its mean is multiplied.
+//
 // NGF's Hessian is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW and n(R) the direction of g(R). This is the Gauss-Newton
 // matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
 // not, as the true Hessian is. Tramnitzke's eq. 31, the product of the derivative of r = <u, v> with itself, vanishes
@@ -51,12 +56,11 @@ INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
 }
 
 // Sums over the samples that count, not yet divided by N, which is `weight` (for NMI and LNCC N times D and its
-// derivatives). `hessian` is the upper triangle, row by
-// row (HessianEntry).
+// derivatives). `hessian` is the upper triangle, row by row (HessianEntry).
 struct NormalEquations {
   double value = 0;
   double weight = 0;
-  // The number of samples that count.
+  // The number of samples that count, whatever their weights.
   double samples = 0;
   double gradient[kAffineParameters] = {};
   double hessian[kAffineHessianEntries] = {};

@@ -41,9 +41,9 @@ void AddRows(Range y, Range z, Rows& rows) {
   }
 }
 
-template <class Term>
+template <class Term, bool kTakesWeights = true>
 void SumRows(const AffinePlan& plan, const Term& term, Range y, Range z, float* scratch, NormalEquations* sums) {
-  AffineRows<Term> rows(plan, term, scratch);
+  AffineRows<Term, kTakesWeights> rows(plan, term, scratch);
   AddRows(y, z, rows);
   rows.Finish(sums);
 }
@@ -58,20 +58,23 @@ void EvaluateBrick(const AffinePlan& plan, const AffineTables& tables, Range y, 
     case MetricKind::kNmi:
       return SumRows(plan, NmiTerm(plan, tables.polynomials), y, z, scratch, sums);
     case MetricKind::kLncc:
-      return SumRows(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch, sums);
+      return SumRows<StoredTerm, false>(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch,
+                                        sums);
     case MetricKind::kMind:
       return;
   }
 }
 
-void CountBrick(const AffinePlan& plan, Range y, Range z, const HistogramTask& task, float* scratch) {
+// Returns the number of samples if there are weights.
+int64_t CountBrick(const AffinePlan& plan, Range y, Range z, const HistogramTask& task, float* scratch) {
   NmiCountRows rows(plan, task, scratch);
   AddRows(y, z, rows);
   rows.Finish();
+  return rows.samples();
 }
 
-void WarpBrick(const AffinePlan& plan, Range y, Range z, float* scratch, float* warped) {
-  WarpRows rows(plan, warped, scratch);
+void WarpBrick(const AffinePlan& plan, Range y, Range z, float* scratch, float* warped, float* weights) {
+  WarpRows rows(plan, warped, weights, scratch);
   AddRows(y, z, rows);
 }
 
@@ -121,9 +124,9 @@ NormalEquations SumBricks(const AffinePlan& plan, const AffineTables& tables) {
 }
 
 // From the sums of derivative and curvature of D to those of its N-fold.
-NormalEquations Weighted(const MetricValue& d, NormalEquations sums) {
+NormalEquations Weighted(const MetricValue& d, double samples, NormalEquations sums) {
   const double weight = SampleWeight(d);
-  sums.samples = d.samples;
+  sums.samples = samples;
   sums.weight = weight;
   sums.value = weight > 0 ? weight * d.metric : 0;
   for (double& g : sums.gradient) g *= weight;
@@ -138,8 +141,9 @@ AxisBlocks HistogramChunks(const Bricks& bricks, const Geometry& fixed) {
   return {bricks.count(), static_cast<int>(std::clamp<int64_t>(kHistogramVoxels / voxels, 1, bricks.count()))};
 }
 
-// Adds the joint histogram to `counts`. Integers are the same in any order.
-void CountHistogram(const AffinePlan& plan, std::atomic<int64_t>* counts) {
+// Adds the joint histogram to `counts`, and the number of samples to `samples` if there are weights. Integers are the
+// same in any order.
+void CountHistogram(const AffinePlan& plan, std::atomic<int64_t>* counts, std::atomic<int64_t>* samples) {
   const Bricks bricks(plan.size);
   const AxisBlocks chunks = HistogramChunks(bricks, plan.objective.fixed.geometry);
   const size_t row_floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan), stride = HistogramStride(plan.size.x);
@@ -152,7 +156,9 @@ void CountHistogram(const AffinePlan& plan, std::atomic<int64_t>* counts) {
     const HistogramTask task{copies, places, reinterpret_cast<uint16_t*>(places + stride), totals};
     const Range chunk = chunks[static_cast<int>(i)];
     for (int brick = chunk.begin; brick < chunk.end; ++brick) {
-      HWY_DYNAMIC_DISPATCH(CountBrick)(plan, bricks.RangeY(brick), bricks.RangeZ(brick), task, scratch);
+      samples->fetch_add(
+          HWY_DYNAMIC_DISPATCH(CountBrick)(plan, bricks.RangeY(brick), bricks.RangeZ(brick), task, scratch),
+          std::memory_order_relaxed);
     }
     for (int cell = 0; cell < kHistogramCells; ++cell) {
       if (totals[cell] != 0) counts[cell].fetch_add(totals[cell], std::memory_order_relaxed);
@@ -161,8 +167,8 @@ void CountHistogram(const AffinePlan& plan, std::atomic<int64_t>* counts) {
 }
 
 void EvaluateNmi(const AffinePlan& plan, NormalEquations* sums) {
-  std::atomic<int64_t> counted[kHistogramCells] = {};
-  CountHistogram(plan, counted);
+  std::atomic<int64_t> counted[kHistogramCells] = {}, samples{0};
+  CountHistogram(plan, counted, &samples);
   int64_t counts[kHistogramCells];
   std::copy(std::begin(counted), std::end(counted), counts);
   float derivative[kHistogramCells], curvature[kNmiBins];
@@ -173,7 +179,8 @@ void EvaluateNmi(const AffinePlan& plan, NormalEquations* sums) {
     MakeNmiPolynomials(derivative, curvature, polynomials);
     *sums = SumBricks(plan, {polynomials, nullptr, nullptr});
   }
-  *sums = Weighted(d, *sums);
+  const bool is_weighted = plan.masking() == Masking::kWeighted;
+  *sums = Weighted(d, is_weighted ? static_cast<double>(samples.load()) : d.samples, *sums);
 }
 
 absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, NormalEquations* sums) {
@@ -182,15 +189,20 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, Normal
   INTRAWARP_ASSIGN_OR_RETURN(float* warped, ctx.arena().Allocate<float>(voxels));
   INTRAWARP_ASSIGN_OR_RETURN(float* derivative, ctx.arena().Allocate<float>(voxels));
   INTRAWARP_ASSIGN_OR_RETURN(float* curvature, ctx.arena().Allocate<float>(voxels));
+  // EvaluateLncc takes the weights out of the image that the derivative goes to.
+  float* const weights = plan.masking() == Masking::kWeighted ? derivative : nullptr;
   const Bricks bricks(plan.size);
   const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
   ParallelFor(bricks.count(), [&](int64_t i) {
-    HWY_DYNAMIC_DISPATCH(WarpBrick)(plan, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), warped);
+    HWY_DYNAMIC_DISPATCH(WarpBrick)
+    (plan, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), warped, weights);
   });
+  LnccTask task = MakeLnccTask(plan.objective, warped, curvature);
+  task.weights = weights;
   MetricValue d;
-  INTRAWARP_RETURN_IF_ERROR(
-      intrawarp::EvaluateLncc(ctx, MakeLnccTask(plan.objective, warped, curvature), nullptr, derivative, &d));
-  *sums = Weighted(d, SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, task, nullptr, derivative, &d));
+  *sums = Weighted(d, d.samples,
+                   SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/metric/affine_objective.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cpu {
 
@@ -25,7 +26,8 @@ struct AffinePlan {
         to_moving(Compose(w, normalize)) {}
 
   double Q(int axis, int index) const { return normalize.m[axis][axis] * index + normalize.m[axis][3]; }
-  bool masked() const { return objective.fixed_mask.data != nullptr || objective.moving_mask.data != nullptr; }
+  Masking masking() const { return MaskingOf(objective.fixed_mask, objective.moving_mask); }
+  bool masked() const { return masking() != Masking::kNone; }
   const float* FixedRow(int y, int z) const { return objective.fixed.data + RowOffset(y, z); }
   // Null without a mask.
   const uint8_t* FixedMaskRow(int y, int z) const {

@@ -13,7 +13,7 @@
 
 namespace intrawarp::cuda {
 
-// Sums of one block, padded to three warps' width: SSD 60 + 12 + 2, NGF 78 + 12 + 3 (2-D: 21 + 6 + 3).
+// Sums of one block, padded to three warps' width: SSD 60 + 12 + 3, NGF 78 + 12 + 3 (2-D: 21 + 6 + 3).
 inline constexpr int kObjectiveSums = 96;
 inline constexpr int kMaxObjectiveBlocks = 2048;
 inline constexpr int kObjectiveGroup = 32;
@@ -37,6 +37,8 @@ struct ObjectiveArgs {
   const float* moving;
   const uint8_t* fixed_mask;
   const uint8_t* moving_mask;
+  float fixed_weight_per_unit;
+  float moving_weight_per_unit;
   Int3 fixed_size;
   Int3 moving_size;
   Vec3f inverse_radius;

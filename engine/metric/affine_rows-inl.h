@@ -25,6 +25,16 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
+// The bytes x, x + 1, ... of a row of the fixed mask; beyond the row's end they may be 0.
+HWY_INLINE VI MaskBytes(const AffinePlan& plan, int x, const uint8_t* fixed_mask) {
+  if (HWY_LIKELY(x + kLanes <= plan.size.x)) {
+    return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, DI>(), fixed_mask + x));
+  }
+  HWY_ALIGN int32_t bytes[kLanes] = {};
+  for (int i = 0; i < std::min(kLanes, plan.size.x - x); ++i) bytes[i] = fixed_mask[x + i];
+  return hn::Load(DI(), bytes);
+}
+
 // The lanes x, x + 1, ... of a row whose masks are set, of those in the range.
 template <bool kMasked>
 HWY_INLINE MF CountingLanes(const AffinePlan& plan, const WarpedRow& row, int x, Range range,
@@ -33,13 +43,19 @@ HWY_INLINE MF CountingLanes(const AffinePlan& plan, const WarpedRow& row, int x,
   if (!kMasked) return counts;
   if (row.in_mask != nullptr) counts = hn::And(counts, hn::Ne(hn::Load(DF(), row.in_mask + x), Zeros()));
   if (fixed_mask == nullptr) return counts;
-  if (HWY_LIKELY(x + kLanes <= plan.size.x)) {
-    const VI set = hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, DI>(), fixed_mask + x));
-    return hn::And(counts, hn::RebindMask(DF(), hn::Ne(set, hn::Zero(DI()))));
+  const VI set = MaskBytes(plan, x, fixed_mask);
+  return hn::And(counts, hn::RebindMask(DF(), hn::Ne(set, hn::Zero(DI()))));
+}
+
+// The weights of lanes that count; the others have 0.
+HWY_INLINE VF SampleWeights(const AffinePlan& plan, const WarpedRow& row, int x, MF counts, const uint8_t* fixed_mask) {
+  VF weights = Splat(1.0f);
+  if (row.in_mask != nullptr) weights = hn::Load(DF(), row.in_mask + x);
+  if (fixed_mask != nullptr) {
+    const VF bytes = hn::ConvertTo(DF(), MaskBytes(plan, x, fixed_mask));
+    weights = weights * MaskWeights(bytes, plan.objective.fixed_mask.weight_per_unit);
   }
-  HWY_ALIGN float lanes[kLanes] = {};
-  for (int i = 0; i < std::min(kLanes, plan.size.x - x); ++i) lanes[i] = fixed_mask[x + i];
-  return hn::And(counts, hn::Ne(hn::Load(DF(), lanes), Zeros()));
+  return hn::IfThenElseZero(counts, weights);
 }
 
 // The derivative of the metric by the moving values of lanes, and its curvature in them.
@@ -48,16 +64,19 @@ struct LaneTerm {
 };
 
 // Term is a class with
-//   static constexpr bool kIsSquare;   whether the metric is half the sum of the derivatives' squares, and h is 1
+//   static constexpr bool kIsSquare;   whether the metric is half the sum of the derivatives' squares, and h is 1;
+//                                      under weights, half the sum of the weighted squares, and h is the weight
 //   VF Scale() const;                  a factor to the moving image's derivative
 //   void BeginRow(int y, int z);
 //   LaneTerm At(int x, VF value, MF counts) const;   of the lanes x, x + 1, ...; of those that don't count, anything
 //                                                    finite
-template <class Term>
+// With kTakesWeights derivative, curvature and square are multiplied by the samples' weights; otherwise At has done so.
+template <class Term, bool kTakesWeights = true>
 class AffineRows {
  public:
   AffineRows(const AffinePlan& plan, const Term& term, float* scratch)
       : plan_(plan),
+        masking_(!kTakesWeights && plan.masked() ? Masking::kBinary : plan.masking()),
         term_(term),
         sampler_(plan),
         row_(MakeWarpedRow(scratch, plan.size.x, plan.objective.moving_mask.data != nullptr)) {}
@@ -69,11 +88,7 @@ class AffineRows {
     Moments moments;
     for (int begin = row_.inside.begin; begin < row_.inside.end;) {
       const int end = std::min(row_.inside.end, begin / kRun * kRun + kRun);
-      if (plan_.masked()) {
-        Sum<true>(y, z, {begin, end}, &moments);
-      } else {
-        Sum<false>(y, z, {begin, end}, &moments);
-      }
+      SumRun(y, z, {begin, end}, &moments);
       begin = end;
     }
     Expand(moments, plan_.Q(1, y), plan_.Q(2, z));
@@ -81,7 +96,8 @@ class AffineRows {
 
   void Finish(NormalEquations* sums) const {
     sums->value = value_;
-    sums->weight = sums->samples = samples_;
+    sums->weight = masking_ == Masking::kWeighted ? weight_ : samples_;
+    sums->samples = samples_;
     for (int r = 0; r < 3; ++r) {
       for (int c = 0; c < 4; ++c) sums->gradient[4 * r + c] = gradient_[r][c];
     }
@@ -102,6 +118,8 @@ class AffineRows {
     double gradient[2][3] = {};
     double value = 0;
     double samples = 0;
+    // Only with weights.
+    double weight = 0;
   };
 
   // Sums in lanes; named, because arrays of vectors end up on the stack.
@@ -145,8 +163,20 @@ class AffineRows {
   // Monomials of (qx, qy, qz, 1): xx xy xz x yy yz y zz z 1.
   static constexpr int MonomialOf(int a, int b) { return a > b ? MonomialOf(b, a) : 4 * a - a * (a - 1) / 2 + b - a; }
 
-  template <bool kMasked>
+  HWY_INLINE void SumRun(int y, int z, Range range, Moments* moments) const {
+    switch (masking_) {
+      case Masking::kNone:
+        return Sum<Masking::kNone>(y, z, range, moments);
+      case Masking::kBinary:
+        return Sum<Masking::kBinary>(y, z, range, moments);
+      case Masking::kWeighted:
+        if constexpr (kTakesWeights) Sum<Masking::kWeighted>(y, z, range, moments);
+    }
+  }
+
+  template <Masking kMasking>
   HWY_INLINE void Sum(int y, int z, Range range, Moments* moments) const {
+    constexpr bool kMasked = kMasking != Masking::kNone, kWeighted = kMasking == Masking::kWeighted;
     const float* fixed = plan_.FixedRow(y, z);
     const uint8_t* fixed_mask = plan_.FixedMaskRow(y, z);
     const VF scale = term_.Scale();
@@ -156,7 +186,7 @@ class AffineRows {
     const int64_t to_end = plan_.objective.fixed.geometry.voxels() - 1 - plan_.RowOffset(y, z);
     LaneProducts products0, products1, products2;
     LaneVector gradient0, gradient1;
-    VF value = Zeros();
+    VF value = Zeros(), weights = Zeros();
     for (int x = range.begin / kLanes * kLanes; x < range.end; x += kLanes) {
       hwy::Prefetch(fixed + std::min<int64_t>(x + plan_.size.x, to_end));
       const MF counts = CountingLanes<kMasked>(plan_, row_, x, range, fixed_mask);
@@ -172,12 +202,19 @@ class AffineRows {
         gz = hn::IfThenElseZero(counts, gz);
         if (kMasked) moments->samples += static_cast<double>(hn::CountTrue(DF(), counts));
       }
-      if (Term::kIsSquare) value = hn::MulAdd(term.derivative, term.derivative, value);
+      const VF residual = term.derivative;
+      if (kWeighted) {
+        const VF weight = SampleWeights(plan_, row_, x, counts, fixed_mask);
+        weights = weights + weight;
+        term.derivative = weight * term.derivative;
+        term.curvature = Term::kIsSquare ? weight : weight * term.curvature;
+      }
+      if (Term::kIsSquare) value = hn::MulAdd(term.derivative, residual, value);
       const VF q = hn::MulAdd(Ramp(x), q_step, q_base);
       const VF qx = q * gx, qy = q * gy, qz = q * gz;
       gradient0.Add(term.derivative, gx, gy, gz);
       gradient1.Add(term.derivative, qx, qy, qz);
-      if (!Term::kIsSquare) {
+      if (!Term::kIsSquare || kWeighted) {
         const VF hx = term.curvature * gx, hy = term.curvature * gy, hz = term.curvature * gz;
         products0.Add(gx, gy, gz, hx, hy, hz);
         products1.Add(qx, qy, qz, hx, hy, hz);
@@ -194,12 +231,14 @@ class AffineRows {
     gradient0.AddTotalsTo(moments->gradient[0]);
     gradient1.AddTotalsTo(moments->gradient[1]);
     moments->value += Total(value);
+    if (kWeighted) moments->weight += Total(weights);
     if (!kMasked) moments->samples += range.end - range.begin;
   }
 
   void Expand(const Moments& m, double qy, double qz) {
     value_ += 0.5 * m.value;
     samples_ += m.samples;
+    weight_ += m.weight;
     for (int r = 0; r < 3; ++r) {
       const double g = m.gradient[0][r];
       gradient_[r][0] += m.gradient[1][r];
@@ -216,10 +255,11 @@ class AffineRows {
   }
 
   const AffinePlan& plan_;
+  const Masking masking_;
   Term term_;
   const RowSampler sampler_;
   WarpedRow row_;
-  double value_ = 0, samples_ = 0;
+  double value_ = 0, samples_ = 0, weight_ = 0;
   double gradient_[3][4] = {};
   double products_[6][10] = {};
 };

@@ -8,6 +8,7 @@
 #include "engine/metric/lncc.h"
 #include "engine/metric/metric.h"
 #include "engine/metric/nmi.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp {
 
@@ -26,7 +27,8 @@ inline LnccTask MakeLnccTask(const AffineObjective& o, const float* warped, floa
   return task;
 }
 
-// The weight of the samples: their number, or 0 where D is 1 but for rounding (or NaN).
+// The weight of the samples: the sum of their weights (`samples` of MetricValue), or 0 where D is 1 but for rounding
+// (or NaN).
 INTRAWARP_HD inline double SampleWeight(const MetricValue& d) { return d.metric < 1 - 1e-9 ? d.samples : 0; }
 
 }  // namespace intrawarp

@@ -78,9 +78,12 @@ struct Taps {
 
 // One pass over a brick. A pass is a class with
 //   static constexpr bool kForces;          whether Add gives forces
+//   static constexpr bool kWeighted;        whether Add needs the samples' weights
 //   void BeginRow(int64_t offset);          offset of the row in the fixed image
 //   MF Select(int x, MF in);                those of the lanes x, x + 1, ... of the row that are samples so far
-//   VF Add(int x, VF value, MF samples);    takes moving values; the derivative of the metric by them (0 for others)
+//   VF Add(int x, VF value, MF samples, VF weights);
+//                                           takes moving values; the derivative of the metric by them (0 for others).
+//                                           `weights` are 0 for others, and 1 for samples unless kWeighted
 //   void Skip(int x);                       no lane is a sample
 //   void EndRow();
 template <class Pass, bool kPlanar>
@@ -237,7 +240,8 @@ class FfdBrick {
   // Samples a row; its forces (per moving voxel) go to `force`, which is left alone where the answer is false: none.
   bool Row(int y, int z, float* force) {
     Pass pass = pass_;
-    pass.BeginRow(rows_.RowOffset(y, z));
+    const int64_t offset = rows_.RowOffset(y, z);
+    pass.BeginRow(offset);
     const Taps taps(rows_.plan.axis[1], y);
     const float* node[4];
     for (int k = 0; k < 4; ++k) node[k] = field_ + (taps.node[k] - nodes_y_.begin) * rows_.row_floats();
@@ -278,10 +282,14 @@ class FfdBrick {
         }
         value = plain_ ? SamplePlain(index, samples, gradient) : SampleClamped(index, gradient);
       }
-      if (mask_ != nullptr) {
+      VF weights = Splat(1.0f);
+      if constexpr (Pass::kWeighted) {
+        weights = Weights(offset + x, index, samples);
+        samples = hn::And(samples, hn::Ne(weights, Zeros()));
+      } else if (mask_ != nullptr) {
         samples = hn::And(samples, InMovingMask(index, samples));
       }
-      const VF derivative = pass.Add(x, value, samples);
+      const VF derivative = pass.Add(x, value, samples, weights);
       if (Pass::kForces) {
         if (!any) Clear(force, x);
         any = true;
@@ -377,6 +385,22 @@ class FfdBrick {
       selected[i] = mask_[NearestOffset(moving_, {at[0][i], at[1][i], at[2][i]})] != 0 ? 1.0f : 0.0f;
     }
     return hn::Ne(hn::Load(DF(), selected), Zeros());
+  }
+
+  // The weights of the voxels `offset`, `offset` + 1, ... of the fixed image; 0 for those that are no samples.
+  HWY_NOINLINE VF Weights(int64_t offset, const VF index[3], MF samples) const {
+    HWY_ALIGN float at[3][kLanes], weights[kLanes];
+    for (int a = 0; a < 3; ++a) hn::Store(index[a], DF(), at[a]);
+    hn::Store(hn::IfThenElseZero(samples, Splat(1)), DF(), weights);
+    const ConstMaskView &fixed = rows_.objective.fixed_mask, &moving = rows_.objective.moving_mask;
+    for (int i = 0; i < kLanes; ++i) {
+      if (weights[i] == 0) continue;
+      if (fixed.data != nullptr) weights[i] = MaskWeight(fixed.data[offset + i], fixed.weight_per_unit);
+      if (moving.data == nullptr) continue;
+      const size_t nearest = NearestOffset(moving_, {at[0][i], at[1][i], at[2][i]});
+      weights[i] *= MaskWeight(moving.data[nearest], moving.weight_per_unit);
+    }
+    return hn::Load(DF(), weights);
   }
 
   HWY_INLINE void Fetch(VI lx, VI row, Corners* corners) const {

@@ -6,6 +6,7 @@ namespace intrawarp::cpu {
 FfdRows::FfdRows(const FfdObjective& objective_in, const FfdPlan& plan_in)
     : objective(objective_in),
       plan(plan_in),
+      weighted(MaskingOf(objective.fixed_mask, objective.moving_mask) == Masking::kWeighted),
       size(objective.fixed.geometry.size),
       nodes(objective.grid.size),
       stride(RowStride(size.x)),

@@ -17,6 +17,7 @@
 #include "engine/metric/affine_plan.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/ffd_plan.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cpu {
 
@@ -66,6 +67,8 @@ struct FfdRows {
 
   const FfdObjective objective;
   const FfdPlan plan;
+  // Whether samples weigh by soft masks.
+  const bool weighted;
   const Int3 size, nodes;
   const int stride;
   const FfdBricks bricks;

@@ -23,8 +23,10 @@
 
 #include "engine/feature/descriptor.h"
 #include "engine/image/sample.h"
+#include "engine/image/volume.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/nmi.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cuda {
 
@@ -56,6 +58,8 @@ struct FfdArgs {
   const Descriptor* moving_descriptors;
   const uint8_t* fixed_mask;
   const uint8_t* moving_mask;
+  // ConstMaskView::weight_per_unit.
+  float fixed_weight, moving_weight;
   Int3 size, moving_size, nodes;
   FfdTiles tiles;
   // Per axis and voxel: the first control point, and its weights.
@@ -65,10 +69,11 @@ struct FfdArgs {
   AffineMapF linear;
   // Partial sums of the gradient: [run][plane][tile y][tile x][component][row][column].
   float* partials;
-  // SSD and MIND.
-  double2* block_sums;
+  // SSD and MIND: kSampleSums a block, and all samples' weight.
+  double* block_sums;
   unsigned* ticket;
   double scale;
+  double* total_weight;
   MetricValue* value;
   // NMI.
   const uint8_t* fixed_bins;
@@ -76,8 +81,11 @@ struct FfdArgs {
   const float* nmi_derivative;
   unsigned long long* histogram;
   unsigned* next_piece;
-  // LNCC and NGF.
+  // Of soft masks: the number of samples, which is 0 between evaluations.
+  unsigned long long* samples;
+  // LNCC and NGF; and the warped voxels' weights, of soft masks.
   float* warped;
+  float* warped_weights;
   const float* voxel_gradient;
 };
 
@@ -122,7 +130,22 @@ struct MovingSample {
   float value = 0;
   // By the moving index.
   Vec3f gradient;
+  // In a soft moving mask.
+  float weight = 1;
 };
+
+// Whether a voxel counts in the mask. kWeighted: writes its weight.
+template <Masking kMasking>
+__device__ inline bool IsInMask(const uint8_t* byte, float weight_per_unit, float* weight) {
+  const uint8_t b = __ldg(byte);
+  if (kMasking == Masking::kWeighted) *weight = MaskWeight(b, weight_per_unit);
+  return b != 0;
+}
+
+// The weight of a voxel of the fixed image that counts.
+__device__ inline float FixedWeight(const FfdArgs& a, size_t offset) {
+  return a.fixed_mask == nullptr ? 1.0f : MaskWeight(__ldg(a.fixed_mask + offset), a.fixed_weight);
+}
 
 // One axis of a position that is not well inside. False outside the domain.
 __device__ inline bool EdgeAxis(float r, int origin, int n, int* lower, int* upper, int* nearest, float* weight,
@@ -140,7 +163,7 @@ __device__ inline bool EdgeAxis(float r, int origin, int n, int* lower, int* upp
 }
 
 // SampleLinearGradient (engine/image/sample.h) for any position; false where it is not a sample.
-template <bool kMasked>
+template <Masking kMasking>
 __device__ inline bool SampleEdge(const FfdArgs& a, const MovingFrame& frame, Vec3f r, MovingSample* sample) {
   int lower[3], upper[3], nearest[3];
   float w[3];
@@ -150,8 +173,9 @@ __device__ inline bool SampleEdge(const FfdArgs& a, const MovingFrame& frame, Ve
   if (!EdgeAxis(r.y, frame.origin[1], n.y, &lower[1], &upper[1], &nearest[1], &w[1], &interior[1])) return false;
   if (!EdgeAxis(r.z, frame.origin[2], n.z, &lower[2], &upper[2], &nearest[2], &w[2], &interior[2])) return false;
   const size_t row = n.x, plane = row * n.y;
-  if (kMasked && a.moving_mask != nullptr &&
-      __ldg(a.moving_mask + nearest[2] * plane + nearest[1] * row + nearest[0]) == 0) {
+  if (kMasking != Masking::kNone && a.moving_mask != nullptr &&
+      !IsInMask<kMasking>(a.moving_mask + nearest[2] * plane + nearest[1] * row + nearest[0], a.moving_weight,
+                          &sample->weight)) {
     return false;
   }
   float c[2], dx[2], dy[2];
@@ -175,7 +199,7 @@ __device__ inline bool SampleEdge(const FfdArgs& a, const MovingFrame& frame, Ve
   return true;
 }
 
-template <bool kMasked>
+template <Masking kMasking>
 __device__ inline bool SampleMoving(const FfdArgs& a, const MovingFrame& frame, Vec3f r, MovingSample* sample) {
   const float fx = __fadd_rd(r.x, kRounder), fy = __fadd_rd(r.y, kRounder), fz = __fadd_rd(r.z, kRounder);
   // Positions far away, and NaN, come out as large numbers.
@@ -183,11 +207,11 @@ __device__ inline bool SampleMoving(const FfdArgs& a, const MovingFrame& frame, 
                  iy = __float_as_uint(fy) + (frame.origin[1] - kRounderBits),
                  iz = __float_as_uint(fz) + (frame.origin[2] - kRounderBits);
   const unsigned nx = a.moving_size.x, ny = a.moving_size.y, nz = a.moving_size.z;
-  if (!(ix < nx - 1 && iy < ny - 1 && iz < nz - 1)) return SampleEdge<kMasked>(a, frame, r, sample);
+  if (!(ix < nx - 1 && iy < ny - 1 && iz < nz - 1)) return SampleEdge<kMasking>(a, frame, r, sample);
   const float wx = r.x - (fx - kRounder), wy = r.y - (fy - kRounder), wz = r.z - (fz - kRounder);
-  if (kMasked && a.moving_mask != nullptr) {
+  if (kMasking != Masking::kNone && a.moving_mask != nullptr) {
     const unsigned mx = ix + (wx >= 0.5f), my = iy + (wy >= 0.5f), mz = iz + (wz >= 0.5f);
-    if (__ldg(a.moving_mask + (mz * ny + my) * nx + mx) == 0) return false;
+    if (!IsInMask<kMasking>(a.moving_mask + (mz * ny + my) * nx + mx, a.moving_weight, &sample->weight)) return false;
   }
   const unsigned offset = (iz * ny + iy) * nx + ix;
   const float* const row1 = a.moving + nx;

@@ -35,11 +35,13 @@ inline constexpr int kPassTileY = 8;
 template <FfdPass kPass>
 inline constexpr int kBlocksPerProcessor = IsMind(kPass) ? 2 : 3;
 
-template <FfdPass kPass, bool kMasked>
+// The voxel gradient's pass is never kWeighted: its image has the weights in it.
+template <FfdPass kPass, Masking kMasking>
 __global__ void __launch_bounds__(kFfdTileX* kPassTileY, kBlocksPerProcessor<kPass>) FfdKernel(const FfdArgs a) {
   if (a.skip != nullptr && *a.skip != 0) return;
   extern __shared__ float4 dynamic_shared[];
   constexpr bool kGradient = HasGradient(kPass), kSums = HasSums(kPass);
+  constexpr bool kMasked = kMasking != Masking::kNone, kWeighted = kMasking == Masking::kWeighted;
   float* shared = reinterpret_cast<float*>(dynamic_shared);
   const float* const table = shared;
   if (kPass == FfdPass::kNmi) {
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(kFfdTileX* kPassTileY, kBlocksPerProcessor<kPa
   march.Begin(blockIdx.x);
   const size_t plane = static_cast<size_t>(a.size.x) * a.size.y;
   size_t offset = march.z0 * plane + static_cast<size_t>(march.y) * a.size.x + march.x;
-  float value = 0;
+  float value = 0, sum_of_weights = 0;
   int samples = 0;
   for (int i = 0; i < march.count; ++i, offset += plane) {
     while (march.VoxelBase(i) > march.base_z) march.Advance();
@@ -75,37 +77,49 @@ __global__ void __launch_bounds__(kFfdTileX* kPassTileY, kBlocksPerProcessor<kPa
     }
     if constexpr (IsMind(kPass)) {
       MovingCell cell;
-      if (is_sample) is_sample = FindCell<kMasked>(a, march.frame, march.Position(i, weights), &cell);
+      if (is_sample) is_sample = FindCell<kMasking>(a, march.frame, march.Position(i, weights), &cell);
       Vec3f force;
       if (is_sample) {
-        force = MindForce(a, cell, LoadChannels(a.fixed_descriptors, offset), &value);
+        const float weight = kWeighted ? FixedWeight(a, offset) * cell.mask_weight : 1.0f;
+        force = MindForce<kWeighted>(a, cell, LoadChannels(a.fixed_descriptors, offset), weight, &value);
+        if (kWeighted) sum_of_weights += weight;
         ++samples;
       }
       if constexpr (kGradient) march.AddForce(weights, force);
       continue;
     }
     MovingSample sample;
-    if (is_sample) is_sample = SampleMoving<kMasked>(a, march.frame, march.Position(i, weights), &sample);
+    if (is_sample) is_sample = SampleMoving<kMasking>(a, march.frame, march.Position(i, weights), &sample);
+    const float weight = kWeighted && is_sample ? FixedWeight(a, offset) * sample.weight : 0.0f;
     float r = 0;
     if (kSums && is_sample) {
-      r = sample.value - known;
-      value = fmaf(r, r, value);
+      const float difference = sample.value - known;
+      r = kWeighted ? weight * difference : difference;
+      value = fmaf(r, difference, value);
+      if (kWeighted) sum_of_weights += weight;
       ++samples;
     }
     if (kPass == FfdPass::kNmi && is_sample) {
       r = NmiVoxelGradient(table + bin * kNmiBins, MakeNmiWindow(a.moving_bins, sample.value));
+      if (kWeighted) r *= weight;
     }
     if (kPass == FfdPass::kVoxelGradient && is_sample) r = known;
     if (kPass == FfdPass::kWarp && march.valid)
       a.warped[offset] = is_sample ? sample.value : __int_as_float(0x7fffffff);
+    if (kPass == FfdPass::kWarp && kWeighted && march.valid) a.warped_weights[offset] = weight;
     if constexpr (kGradient) march.AddForce(weights, r * sample.gradient);
   }
   march.End();
-  if (kSums) {
-    double2 total;
-    if (SumOverBlocks<kFfdTileX * kPassTileY>(a, value, samples, &total)) {
-      a.value->metric = total.y > 0 ? a.scale * total.x / total.y : nan("");
-      a.value->samples = total.y;
+  if constexpr (kSums) {
+    SampleSums<kWeighted ? 3 : 2> sums, total;
+    sums.of[0] = value;
+    sums.of[1] = samples;
+    if constexpr (kWeighted) sums.of[2] = sum_of_weights;
+    if (SumOverBlocks<kFfdTileX * kPassTileY>(a, sums, &total)) {
+      const double weight = total.of[kWeighted ? 2 : 1];
+      a.value->metric = weight > 0 ? a.scale * total.of[0] / weight : nan("");
+      a.value->samples = total.of[1];
+      *a.total_weight = weight;
     }
   }
 }

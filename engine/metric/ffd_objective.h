@@ -3,12 +3,14 @@
 // a control grid, with its gradient in the control points. The dense field is never stored.
 //
 // A sample is a fixed voxel that the fixed mask selects and whose T(p) lies in the moving image's domain at a voxel
-// (nearest) that the moving mask selects. N is their number. All metrics are minimised and about 1 at a bad start; each
-// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h, mind.h). NGF takes central differences of the
-// warped moving image on the fixed grid.
+// (nearest) that the moving mask selects. It weighs by the product of its weights in both masks (soft_mask.h; 1 without
+// soft masks), and N is the sum of the weights; MetricValue::samples is the number of samples. All metrics are
+// minimised and about 1 at a bad start; each is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h,
+// mind.h). NGF takes central differences of the warped moving image on the fixed grid.
 //
 // m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h),
-// so that value and gradient belong together. Gradients don't include the change of N with u.
+// so that value and gradient belong together. Gradients don't include the change of the samples and of their weights
+// with u.
 #ifndef INTRAWARP_ENGINE_METRIC_FFD_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_FFD_OBJECTIVE_H_
 

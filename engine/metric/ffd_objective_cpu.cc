@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -39,42 +40,72 @@ void RunBrick(const FfdRows& rows, const float* node_rows, int brick, Pass& pass
   }
 }
 
-size_t BrickScratchFloats(const FfdRows& rows) { return FfdBrick<SsdPass<true>, false>::ScratchFloats(rows); }
+size_t BrickScratchFloats(const FfdRows& rows) { return FfdBrick<SsdPass<true, false>, false>::ScratchFloats(rows); }
 
 void NodeRow(const FfdRows& rows, const float* control_points, float* scratch, float* out) {
   ContractAlongX(rows, control_points, scratch, out);
 }
 
-// `partial` may be null: the value alone.
-MetricValue SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
+template <bool kWeighted>
+SsdSums SumSsd(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
   if (partial == nullptr) {
-    SsdPass<false> pass(rows);
+    SsdPass<false, kWeighted> pass(rows);
     RunBrick(rows, node_rows, brick, pass, scratch, partial);
     return pass.Sums();
   }
-  SsdPass<true> pass(rows);
+  SsdPass<true, kWeighted> pass(rows);
   RunBrick(rows, node_rows, brick, pass, scratch, partial);
   return pass.Sums();
 }
 
-void HistogramBricks(const FfdRows& rows, const float* node_rows, Range bricks, const uint8_t* bins,
+// `partial` may be null: the value alone.
+SsdSums SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
+  return rows.weighted ? SumSsd<true>(rows, node_rows, brick, scratch, partial)
+                       : SumSsd<false>(rows, node_rows, brick, scratch, partial);
+}
+
+template <bool kWeighted>
+int64_t CountWindows(const FfdRows& rows, const float* node_rows, Range bricks, const uint8_t* bins,
                      const HistogramTask& histogram, float* scratch) {
-  HistogramPass pass(rows, bins, histogram);
+  HistogramPass<kWeighted> pass(rows, bins, histogram);
   for (int brick = bricks.begin; brick < bricks.end; ++brick) {
     RunBrick(rows, node_rows, brick, pass, scratch, nullptr);
   }
   pass.Flush();
+  return pass.samples();
+}
+
+// The number of samples, of weighted rows only.
+int64_t HistogramBricks(const FfdRows& rows, const float* node_rows, Range bricks, const uint8_t* bins,
+                        const HistogramTask& histogram, float* scratch) {
+  return rows.weighted ? CountWindows<true>(rows, node_rows, bricks, bins, histogram, scratch)
+                       : CountWindows<false>(rows, node_rows, bricks, bins, histogram, scratch);
+}
+
+template <bool kWeighted>
+void SpreadNmi(const FfdRows& rows, const float* node_rows, int brick, const uint8_t* bins, const float* polynomials,
+               float* scratch, float* partial) {
+  NmiPass<kWeighted> pass(rows, bins, polynomials);
+  RunBrick(rows, node_rows, brick, pass, scratch, partial);
 }
 
 void NmiBrick(const FfdRows& rows, const float* node_rows, int brick, const uint8_t* bins, const float* polynomials,
               float* scratch, float* partial) {
-  NmiPass pass(rows, bins, polynomials);
-  RunBrick(rows, node_rows, brick, pass, scratch, partial);
+  if (rows.weighted) return SpreadNmi<true>(rows, node_rows, brick, bins, polynomials, scratch, partial);
+  SpreadNmi<false>(rows, node_rows, brick, bins, polynomials, scratch, partial);
 }
 
-void WarpBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* warped) {
-  WarpPass pass(rows, warped);
+template <bool kWeighted>
+void StoreWarped(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* warped,
+                 float* weights) {
+  WarpPass<kWeighted> pass(rows, warped, weights);
   RunBrick(rows, node_rows, brick, pass, scratch, nullptr);
+}
+
+// `weights`: of weighted rows only.
+void WarpBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* warped, float* weights) {
+  if (rows.weighted) return StoreWarped<true>(rows, node_rows, brick, scratch, warped, weights);
+  StoreWarped<false>(rows, node_rows, brick, scratch, warped, weights);
 }
 
 void VoxelGradientBrick(const FfdRows& rows, const float* node_rows, int brick, const float* voxel_gradient,
@@ -118,6 +149,7 @@ struct Layout {
       histograms = int64_t{HistogramChunks(bricks, fixed).count()} * kHistogramCells;
     }
     if (TraitsOf(metric).needs_neighborhood) images = 2 * fixed.voxels();
+    if (metric == MetricKind::kNgf) weights = fixed.voxels();
     workspace_bytes = VoxelGradientWorkspaceBytes(metric, fixed.size);
     if (metric != MetricKind::kMind) return;
     sums = partials;
@@ -126,11 +158,14 @@ struct Layout {
   }
   int64_t bytes() const {
     return Arena::Rounded(node_rows * sizeof(float)) + Arena::Rounded(partials * sizeof(float)) +
-           Arena::Rounded(sums * sizeof(float)) + Arena::Rounded(images * sizeof(float)) + Arena::Rounded(bins) +
+           Arena::Rounded(sums * sizeof(float)) + Arena::Rounded(images * sizeof(float)) +
+           Arena::Rounded(weights * sizeof(float)) + Arena::Rounded(bins) +
            Arena::Rounded(histograms * sizeof(int64_t)) + workspace_bytes;
   }
 
   int64_t node_rows = 0, partials = 0, sums = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
+  // Of soft masks only.
+  int64_t weights = 0;
 };
 
 // The part that all metrics share: node rows, bricks, and the sum of partial sums to the gradient.
@@ -223,25 +258,28 @@ class Evaluator : public FfdEvaluator {
   double scale_ = 0;
 };
 
+void Add(SsdSums& total, const SsdSums& part) {
+  total.value += part.value;
+  total.weight += part.weight;
+  total.samples += part.samples;
+}
+
 class SsdEvaluator final : public Evaluator {
  public:
   using Evaluator::Evaluator;
 
  private:
   absl::Status EvaluateMetric(const ExecContext&, bool forces, MetricValue* value, double* scale) override {
-    const MetricValue sums = OrderedReduce(
-        bricks(), MetricValue{},
+    const SsdSums sums = OrderedReduce(
+        bricks(), SsdSums{},
         [&](int64_t i) {
           return HWY_DYNAMIC_DISPATCH(SsdBrick)(rows_, node_rows_, static_cast<int>(i),
                                                 ThreadScratch<float>(scratch_floats_), forces ? partial(i) : nullptr);
         },
-        [](MetricValue& total, const MetricValue& part) {
-          total.metric += part.metric;
-          total.samples += part.samples;
-        });
-    const double s = rows_.objective.intensity_scale, factor = s * s / sums.samples;
-    *value = {sums.samples > 0 ? sums.metric * factor : std::numeric_limits<double>::quiet_NaN(), sums.samples};
-    *scale = SsdGradientFactor(s * s, sums.samples);
+        Add);
+    const double s = rows_.objective.intensity_scale, factor = s * s / sums.weight;
+    *value = {sums.samples > 0 ? sums.value * factor : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+    *scale = SsdGradientFactor(s * s, sums.weight);
     return absl::OkStatus();
   }
 };
@@ -269,24 +307,20 @@ class MindEvaluator final : public Evaluator {
   }
 
   absl::Status EvaluateMetric(const ExecContext&, bool forces, MetricValue* value, double* scale) override {
-    const MetricValue sums = OrderedReduce(
-        bricks(), MetricValue{}, [&](int64_t brick) { return SumChannels(static_cast<int>(brick), forces); },
-        [](MetricValue& total, const MetricValue& part) {
-          total.metric += part.metric;
-          total.samples += part.samples;
-        });
-    *value = {sums.samples > 0 ? sums.metric / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
-    *scale = SsdGradientFactor(1, sums.samples);
+    const SsdSums sums = OrderedReduce(
+        bricks(), SsdSums{}, [&](int64_t brick) { return SumChannels(static_cast<int>(brick), forces); }, Add);
+    *value = {sums.samples > 0 ? sums.value / sums.weight : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+    *scale = SsdGradientFactor(1, sums.weight);
     return absl::OkStatus();
   }
 
-  MetricValue SumChannels(int brick, bool forces) {
-    MetricValue total;
+  SsdSums SumChannels(int brick, bool forces) {
+    SsdSums total;
     float* const sum = sums_ + brick * rows_.partial_floats();
     for (const std::unique_ptr<FfdRows>& channel : channels_) {
-      const MetricValue part = HWY_DYNAMIC_DISPATCH(SsdBrick)(
+      const SsdSums part = HWY_DYNAMIC_DISPATCH(SsdBrick)(
           *channel, node_rows_, brick, ThreadScratch<float>(scratch_floats_), forces ? partial(brick) : nullptr);
-      total = {total.metric + part.metric, part.samples};
+      total = {total.value + part.value, part.weight, part.samples};
       if (!forces) continue;
       const bool is_first = channel == channels_.front();
       for (int64_t i = 0; i < rows_.partial_floats(); ++i) sum[i] = (is_first ? 0 : sum[i]) + partial(brick)[i];
@@ -302,7 +336,9 @@ class MindEvaluator final : public Evaluator {
 class NmiEvaluator final : public Evaluator {
  public:
   NmiEvaluator(const FfdObjective& objective, const FfdPlan& plan)
-      : Evaluator(objective, plan), chunks_(HistogramChunks(rows_.bricks, objective.fixed.geometry)) {}
+      : Evaluator(objective, plan),
+        chunks_(HistogramChunks(rows_.bricks, objective.fixed.geometry)),
+        samples_(chunks_.count()) {}
 
  private:
   absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
@@ -325,6 +361,7 @@ class NmiEvaluator final : public Evaluator {
     Count();
     float derivative[kHistogramCells];
     *value = NmiFromHistogram(counts_, MovingScale(rows_.objective), forces ? derivative : nullptr);
+    if (rows_.weighted) value->samples = SumOf(samples_);
     *scale = 1;
     if (!forces) return absl::OkStatus();
     MakeNmiPolynomials(derivative, nullptr, polynomials_);
@@ -344,9 +381,9 @@ class NmiEvaluator final : public Evaluator {
       auto* counts = reinterpret_cast<uint32_t*>(scratch + scratch_floats_);
       auto* places = reinterpret_cast<int32_t*>(counts + kHistogramCopies * kHistogramCells);
       std::fill_n(counts, kHistogramCopies * kHistogramCells, 0u);
-      HWY_DYNAMIC_DISPATCH(HistogramBricks)
-      (rows_, node_rows_, chunks_[static_cast<int>(i)], bins_,
-       {counts, places, reinterpret_cast<uint16_t*>(places + stride), totals}, scratch);
+      samples_[i] = HWY_DYNAMIC_DISPATCH(HistogramBricks)(
+          rows_, node_rows_, chunks_[static_cast<int>(i)], bins_,
+          {counts, places, reinterpret_cast<uint16_t*>(places + stride), totals}, scratch);
     });
     ParallelFor(kNmiBins, [&](int64_t row) {
       int64_t* sums = counts_ + row * kNmiBins;
@@ -358,7 +395,13 @@ class NmiEvaluator final : public Evaluator {
     });
   }
 
+  static double SumOf(const std::vector<int64_t>& counts) {
+    return static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  }
+
   const AxisBlocks chunks_;
+  // Of each chunk, where they are weighted.
+  std::vector<int64_t> samples_;
   uint8_t* bins_ = nullptr;
   int64_t* histograms_ = nullptr;
   int64_t counts_[kHistogramCells];
@@ -374,16 +417,22 @@ class StoredImageEvaluator final : public Evaluator {
   absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
     INTRAWARP_ASSIGN_OR_RETURN(warped_, ctx.arena().Allocate<float>(layout.images));
     voxel_gradient_ = warped_ + layout.images / 2;
+    if (!rows_.weighted) return absl::OkStatus();
+    // LNCC takes the weights out of the image that its voxel gradient goes to.
+    weights_ = voxel_gradient_;
+    if (layout.weights > 0) {
+      INTRAWARP_ASSIGN_OR_RETURN(weights_, ctx.arena().Allocate<float>(layout.weights));
+    }
     return absl::OkStatus();
   }
 
   absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, MetricValue* value, double* scale) override {
     ParallelFor(bricks(), [&](int64_t i) {
       HWY_DYNAMIC_DISPATCH(WarpBrick)
-      (rows_, node_rows_, static_cast<int>(i), ThreadScratch<float>(scratch_floats_), warped_);
+      (rows_, node_rows_, static_cast<int>(i), ThreadScratch<float>(scratch_floats_), warped_, weights_);
     });
-    INTRAWARP_RETURN_IF_ERROR(
-        EvaluateVoxelGradient(ctx, rows_.objective, warped_, nullptr, forces ? voxel_gradient_ : nullptr, value));
+    INTRAWARP_RETURN_IF_ERROR(EvaluateVoxelGradient(ctx, rows_.objective, {warped_, weights_}, nullptr,
+                                                    forces ? voxel_gradient_ : nullptr, value));
     *scale = 1;
     if (!forces) return absl::OkStatus();
     ParallelFor(bricks(), [&](int64_t i) {
@@ -395,6 +444,8 @@ class StoredImageEvaluator final : public Evaluator {
 
   float* warped_ = nullptr;
   float* voxel_gradient_ = nullptr;
+  // Null where all samples weigh 1.
+  float* weights_ = nullptr;
 };
 
 std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const FfdPlan& plan) {

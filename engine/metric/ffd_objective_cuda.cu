@@ -26,10 +26,10 @@ struct GatherTables {
 // A thread sums one component of one control point.
 constexpr int kGatherNodes = 64;
 
-// gradient = factor * linear^T * (sum of the partial sums), or += with `adds`, with factor / N for `samples` of an
-// evaluation.
+// gradient = factor * linear^T * (sum of the partial sums), or += with `adds`, with factor / N for the weight N of an
+// evaluation's samples.
 __global__ void __launch_bounds__(3 * kGatherNodes)
-    GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_samples, bool adds, float* gradient) {
+    GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_weight, bool adds, float* gradient) {
   if (a.skip != nullptr && *a.skip != 0) return;
   __shared__ float sums[3][kGatherNodes];
   const FfdTiles& t = a.tiles;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   const int node = element / 3, axis = element % 3;
   if (node >= nodes - first) return;
   double factor = 1;
-  if (divide_by_samples) factor = SsdGradientFactor(a.scale, a.value->samples);
+  if (divide_by_weight) factor = SsdGradientFactor(a.scale, *a.total_weight);
   const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed({sums[0][node], sums[1][node], sums[2][node]});
   const float own = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
   float* const out = gradient + 3 * static_cast<size_t>(first) + element;
@@ -126,16 +126,19 @@ Holders MakeHolders(const AxisWeights& axis, int tile) {
 // An evaluator's memory in elements, in one order for the estimate and for the allocation.
 struct Sizes {
   size_t partials = 0, block_sums = 0, bins = 0, histogram = 0, derivative = 0, warped = 0;
+  // Of soft masks only.
+  size_t weights = 0;
 
   Sizes(MetricKind metric, Int3 size, const FfdTiles& t) {
     const size_t voxels = static_cast<size_t>(size.x) * size.y * size.z;
     partials = static_cast<size_t>(t.patch()) * t.planes * t.pieces();
-    if (metric == MetricKind::kSsd || metric == MetricKind::kMind) block_sums = t.pieces();
+    if (metric == MetricKind::kSsd || metric == MetricKind::kMind) block_sums = kSampleSums * t.pieces();
     if (metric == MetricKind::kNmi) {
       bins = voxels;
       histogram = derivative = kNmiBins * kNmiBins;
     }
     if (TraitsOf(metric).needs_neighborhood) warped = voxels;
+    if (metric == MetricKind::kNgf) weights = voxels;
   }
 };
 
@@ -182,7 +185,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
       case MetricKind::kLncc:
       case MetricKind::kNgf:
         INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kWarp>(ctx, args));
-        INTRAWARP_RETURN_IF_ERROR(EvaluateVoxelGradient(ctx, objective_, args_.warped, skip,
+        INTRAWARP_RETURN_IF_ERROR(EvaluateVoxelGradient(ctx, objective_, {args_.warped, args_.warped_weights}, skip,
                                                         wants_gradient ? voxel_gradient_ : nullptr, value));
         return wants_gradient ? Pass<FfdPass::kVoxelGradient>(ctx, args) : absl::OkStatus();
       case MetricKind::kMind:
@@ -208,6 +211,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     args_.moving = o.moving.data;
     args_.fixed_mask = o.fixed_mask.data;
     args_.moving_mask = o.moving_mask.data;
+    args_.fixed_weight = o.fixed_mask.weight_per_unit;
+    args_.moving_weight = o.moving_mask.weight_per_unit;
     args_.size = o.fixed.geometry.size;
     args_.moving_size = o.moving.geometry.size;
     args_.nodes = o.grid.size;
@@ -253,17 +258,27 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     const Sizes sizes(objective_.metric, args_.size, args_.tiles);
     Arena& arena = ctx.arena();
     INTRAWARP_ASSIGN_OR_RETURN(args_.partials, arena.Allocate<float>(sizes.partials));
-    INTRAWARP_ASSIGN_OR_RETURN(args_.block_sums, arena.Allocate<double2>(sizes.block_sums));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.block_sums, arena.Allocate<double>(sizes.block_sums));
     INTRAWARP_ASSIGN_OR_RETURN(args_.ticket, arena.Allocate<unsigned>(1));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.total_weight, arena.Allocate<double>(1));
     INTRAWARP_ASSIGN_OR_RETURN(bins_, arena.Allocate<uint8_t>(sizes.bins));
     INTRAWARP_ASSIGN_OR_RETURN(args_.histogram, arena.Allocate<unsigned long long>(sizes.histogram));
     INTRAWARP_ASSIGN_OR_RETURN(derivative_, arena.Allocate<float>(sizes.derivative));
     INTRAWARP_ASSIGN_OR_RETURN(args_.next_piece, arena.Allocate<unsigned>(1));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.samples, arena.Allocate<unsigned long long>(1));
     INTRAWARP_ASSIGN_OR_RETURN(args_.warped, arena.Allocate<float>(sizes.warped));
     INTRAWARP_ASSIGN_OR_RETURN(voxel_gradient_, arena.Allocate<float>(sizes.warped));
     args_.fixed_bins = bins_;
     args_.nmi_derivative = derivative_;
     args_.voxel_gradient = voxel_gradient_;
+    if (masking() == Masking::kWeighted) {
+      // LNCC takes the weights out of the image that its voxel gradient goes to.
+      args_.warped_weights = voxel_gradient_;
+      if (sizes.weights > 0) {
+        INTRAWARP_ASSIGN_OR_RETURN(args_.warped_weights, arena.Allocate<float>(sizes.weights));
+      }
+    }
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.samples, 0, sizeof(*args_.samples), ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.ticket, 0, sizeof(unsigned), ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.next_piece, 0, sizeof(unsigned), ctx.stream()));
     return ctx.device().Fill(args_.histogram, 0, sizes.histogram * sizeof(*args_.histogram), ctx.stream());
@@ -297,56 +312,63 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     return absl::OkStatus();
   }
 
-  bool masked() const { return args_.fixed_mask != nullptr || args_.moving_mask != nullptr; }
+  Masking masking() const { return MaskingOf(objective_.fixed_mask, objective_.moving_mask); }
 
-  template <FfdPass kPass, bool kMasked>
+  template <FfdPass kPass, Masking kMasking>
   absl::Status Launch(const ExecContext& ctx, const FfdArgs& args) {
     const size_t table = kPass == FfdPass::kNmi ? sizeof(float) * kNmiBins * kNmiBins : 0;
     const size_t bytes = table + SharedBytes<kPassTileY, HasGradient(kPass)>(args.tiles);
-    INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasked>, bytes));
-    FfdKernel<kPass, kMasked><<<args.tiles.pieces(), kFfdTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
+    INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasking>, bytes));
+    FfdKernel<kPass, kMasking><<<args.tiles.pieces(), kFfdTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
   template <FfdPass kPass>
   absl::Status Pass(const ExecContext& ctx, const FfdArgs& args) {
-    return masked() ? Launch<kPass, true>(ctx, args) : Launch<kPass, false>(ctx, args);
+    if (masking() == Masking::kNone) return Launch<kPass, Masking::kNone>(ctx, args);
+    // The voxel gradient is weighted already.
+    if constexpr (kPass != FfdPass::kVoxelGradient) {
+      if (masking() == Masking::kWeighted) return Launch<kPass, Masking::kWeighted>(ctx, args);
+    }
+    return Launch<kPass, Masking::kBinary>(ctx, args);
   }
 
   template <int kCopies>
   static size_t CountSharedBytes(const FfdTiles& tiles) {
     return sizeof(unsigned) * HistogramWords<kCopies>() + SharedBytes<kCountTileY, false>(tiles);
   }
-  template <int kCopies, bool kMasked>
+  template <int kCopies, Masking kMasking>
   absl::Status LaunchCount(const ExecContext& ctx, const FfdArgs& args) {
     const size_t bytes = CountSharedBytes<kCopies>(args.tiles);
-    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kCopies, kMasked>, bytes));
-    NmiCountKernel<kCopies, kMasked><<<count_blocks_, kFfdTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
+    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kCopies, kMasking>, bytes));
+    NmiCountKernel<kCopies, kMasking><<<count_blocks_, kFfdTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
   template <int kCopies>
   absl::Status CountCopies(const ExecContext& ctx, const FfdArgs& args) {
-    return masked() ? LaunchCount<kCopies, true>(ctx, args) : LaunchCount<kCopies, false>(ctx, args);
+    if (masking() == Masking::kNone) return LaunchCount<kCopies, Masking::kNone>(ctx, args);
+    if (masking() == Masking::kWeighted) return LaunchCount<kCopies, Masking::kWeighted>(ctx, args);
+    return LaunchCount<kCopies, Masking::kBinary>(ctx, args);
   }
   absl::Status Count(const ExecContext& ctx, FfdArgs args) {
     args.tiles = count_tiles_;
     INTRAWARP_RETURN_IF_ERROR(few_copies_ ? CountCopies<1>(ctx, args) : CountCopies<4>(ctx, args));
-    const NmiArgs nmi{args.skip, args.histogram, args.moving_bins, args.value, derivative_, nullptr, args.next_piece};
+    NmiArgs nmi{args.skip, args.histogram, args.moving_bins, args.value, derivative_, nullptr, args.next_piece};
+    if (masking() == Masking::kWeighted) nmi.samples = args.samples;
     NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
 
-  absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue* value, bool adds,
+  absl::Status Gather(const ExecContext& ctx, const int* skip, const MetricValue*, bool adds,
                       float* gradient) override {
     const int64_t nodes = objective_.grid.voxels();
-    const bool divide_by_samples = objective_.metric == MetricKind::kSsd || objective_.metric == MetricKind::kMind;
+    const bool divide_by_weight = objective_.metric == MetricKind::kSsd || objective_.metric == MetricKind::kMind;
     FfdArgs args = args_;
     args.skip = skip;
-    args.value = const_cast<MetricValue*>(value);
     GatherKernel<<<CeilDivide(nodes, kGatherNodes), dim3(kGatherNodes, 3), 0, CudaStream(ctx)>>>(
-        args, gather_, divide_by_samples, adds, gradient);
+        args, gather_, divide_by_weight, adds, gradient);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -384,10 +406,11 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
     bytes += rounded(fixed.size[a], sizeof(int)) + rounded(fixed.size[a], sizeof(float4));
     bytes += rounded(grid.size[a], sizeof(int2)) + rounded(tile_counts[a], sizeof(int));
   }
-  bytes += rounded(sizes.partials, sizeof(float)) + rounded(sizes.block_sums, sizeof(double2)) +
-           2 * rounded(1, sizeof(unsigned)) + rounded(sizes.bins, 1) +
-           rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
-           2 * rounded(sizes.warped, sizeof(float));
+  bytes += rounded(sizes.partials, sizeof(float)) + rounded(sizes.block_sums, sizeof(double)) +
+           2 * rounded(1, sizeof(unsigned)) + rounded(1, sizeof(double)) + rounded(1, sizeof(unsigned long long)) +
+           rounded(sizes.bins, 1) + rounded(sizes.histogram, sizeof(unsigned long long)) +
+           rounded(sizes.derivative, sizeof(float)) + 2 * rounded(sizes.warped, sizeof(float)) +
+           rounded(sizes.weights, sizeof(float));
   if (metric == MetricKind::kMind) {
     bytes += MindDescriptorBytes(fixed) + MindDescriptorBytes(moving) +
              std::max(MindWorkspaceBytes(fixed), MindWorkspaceBytes(moving));

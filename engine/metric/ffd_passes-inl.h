@@ -55,30 +55,38 @@ class MaskRow {
   int n_;
 };
 
-// Stores the warped image, NaN where there is no sample.
+// Stores the warped image, NaN where there is no sample, and with kWithWeights the samples' weights, 0 where there is
+// none.
+template <bool kWithWeights>
 class WarpPass {
  public:
-  static constexpr bool kForces = false;
+  static constexpr bool kForces = false, kWeighted = kWithWeights;
 
-  WarpPass(const FfdRows& rows, float* warped) : warped_(warped), mask_(rows), n_(rows.size.x) {}
+  WarpPass(const FfdRows& rows, float* warped, float* weights)
+      : warped_(warped), weights_(weights), mask_(rows), n_(rows.size.x) {}
 
   void BeginRow(int64_t offset) {
     row_ = warped_ + offset;
+    if (kWithWeights) weight_row_ = weights_ + offset;
     mask_.BeginRow(offset);
   }
   HWY_INLINE MF Select(int x, MF in) const { return mask_.Select(x, in); }
-  HWY_INLINE VF Add(int x, VF value, MF samples) {
+  HWY_INLINE VF Add(int x, VF value, MF samples, VF weights) {
     StorePart(hn::IfThenElse(samples, value, NaN()), row_, x, n_);
+    if (kWithWeights) StorePart(weights, weight_row_, x, n_);
     return value;
   }
-  HWY_INLINE void Skip(int x) { StorePart(NaN(), row_, x, n_); }
+  HWY_INLINE void Skip(int x) {
+    StorePart(NaN(), row_, x, n_);
+    if (kWithWeights) StorePart(Zeros(), weight_row_, x, n_);
+  }
   void EndRow() {}
 
  private:
   static HWY_INLINE VF NaN() { return Splat(std::numeric_limits<float>::quiet_NaN()); }
 
-  float* warped_;
-  float* row_ = nullptr;
+  float *warped_, *weights_;
+  float *row_ = nullptr, *weight_row_ = nullptr;
   MaskRow mask_;
   int n_;
 };
@@ -86,14 +94,14 @@ class WarpPass {
 // Forces from a stored derivative of the metric by each warped value.
 class VoxelGradientPass {
  public:
-  static constexpr bool kForces = true;
+  static constexpr bool kForces = true, kWeighted = false;
 
   VoxelGradientPass(const FfdRows& rows, const float* voxel_gradient)
       : gradient_(voxel_gradient), reader_(voxel_gradient, rows.objective.fixed.geometry.voxels()) {}
 
   void BeginRow(int64_t offset) { row_ = gradient_ + offset; }
   HWY_INLINE MF Select(int x, MF in) const { return hn::And(in, hn::Ne(reader_.Load(row_ + x), Zeros())); }
-  HWY_INLINE VF Add(int x, VF, MF) { return reader_.Load(row_ + x); }
+  HWY_INLINE VF Add(int x, VF, MF, VF) { return reader_.Load(row_ + x); }
   HWY_INLINE void Skip(int) {}
   void EndRow() {}
 

@@ -248,12 +248,15 @@ HWY_INLINE void SumRunOfImages(const LnccPlan& plan, const LnccColumn& column, c
   }
 }
 
-// The voxels of both images in the four rows of a row of boxes, `count` a row, a multiple of 2 kLanes.
+// The voxels of both images in the four rows of a row of boxes, `count` a row, a multiple of 2 kLanes. kWeighted: and
+// their weights.
+template <bool kWeighted>
 struct VoxelRows {
   VoxelRows(FloatStack* scratch, int count) {
     for (int r = 0; r < 4; ++r) {
       fixed[r] = scratch->Take(count);
       warped[r] = scratch->Take(count);
+      if (kWeighted) weights[r] = scratch->Take(count);
     }
   }
   // From the voxel `begin` on; `warped` is NaN where there is none.
@@ -266,14 +269,16 @@ struct VoxelRows {
       const int64_t row = is_there ? plan.VoxelRow(vy, vz) : 0;
       CopyRow(plan.task.fixed + row, is_there ? n.x : 0, begin, count, 0.0f, fixed[r]);
       CopyRow(plan.task.warped + row, is_there ? n.x : 0, begin, count, kNone, warped[r]);
+      if (kWeighted) CopyRow(plan.task.weights + row, is_there ? n.x : 0, begin, count, 0.0f, weights[r]);
     }
   }
 
-  float *fixed[4], *warped[4];
+  float *fixed[4], *warped[4], *weights[4];
 };
 
 // The six sums over four rows of voxels, kLanes columns from `x` on.
-HWY_INLINE void SumFourVoxelRows(const VoxelRows& rows, int x, VF fixed_shift, VF moving_shift, VF* sums) {
+template <bool kWeighted>
+HWY_INLINE void SumFourVoxelRows(const VoxelRows<kWeighted>& rows, int x, VF fixed_shift, VF moving_shift, VF* sums) {
   const DF d;
   VF w = Zeros(), f = w, m = w, ff = w, mm = w, fm = w;
   for (int r = 0; r < 4; ++r) {
@@ -281,12 +286,23 @@ HWY_INLINE void SumFourVoxelRows(const VoxelRows& rows, int x, VF fixed_shift, V
     const MF valid = hn::Eq(raw, raw);
     const VF a = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, rows.fixed[r] + x), fixed_shift));
     const VF b = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
-    w = hn::Add(w, hn::IfThenElseZero(valid, Splat(1.0f)));
-    f = hn::Add(f, a);
-    m = hn::Add(m, b);
-    ff = hn::MulAdd(a, a, ff);
-    mm = hn::MulAdd(b, b, mm);
-    fm = hn::MulAdd(a, b, fm);
+    if constexpr (kWeighted) {
+      const VF weight = hn::IfThenElseZero(valid, hn::LoadU(d, rows.weights[r] + x));
+      const VF wa = hn::Mul(weight, a), wb = hn::Mul(weight, b);
+      w = hn::Add(w, weight);
+      f = hn::Add(f, wa);
+      m = hn::Add(m, wb);
+      ff = hn::MulAdd(wa, a, ff);
+      mm = hn::MulAdd(wb, b, mm);
+      fm = hn::MulAdd(wa, b, fm);
+    } else {
+      w = hn::Add(w, hn::IfThenElseZero(valid, Splat(1.0f)));
+      f = hn::Add(f, a);
+      m = hn::Add(m, b);
+      ff = hn::MulAdd(a, a, ff);
+      mm = hn::MulAdd(b, b, mm);
+      fm = hn::MulAdd(a, b, fm);
+    }
   }
   sums[0] = w, sums[1] = f, sums[2] = m, sums[3] = ff, sums[4] = mm, sums[5] = fm;
 }
@@ -302,12 +318,13 @@ HWY_INLINE VF AddPairs(VF low, VF high) {
 }
 
 // A plane of the six sums, of intensities relative to the shift of its tile.
+template <bool kWeighted>
 HWY_INLINE void SumImages(const LnccPlan& plan, const LnccColumn& column, int z, FloatStack scratch, float* out) {
   const DF d;
   const float* shift = plan.Shift(column, z);
   const VF fixed_shift = Splat(shift[0]), moving_shift = Splat(shift[1]);
   const int begin = column.x0 - plan.taps.radius;
-  VoxelRows voxels(&scratch, 2 * RoundUp(RoundUp(column.x1 - column.x0) + 2 * plan.taps.radius));
+  VoxelRows<kWeighted> voxels(&scratch, 2 * RoundUp(RoundUp(column.x1 - column.x0) + 2 * plan.taps.radius));
   const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
     voxels.Load(plan, y, z, 2 * begin, 2 * padded);
     for (int x = 0; x < padded; x += kLanes) {
@@ -323,10 +340,10 @@ HWY_INLINE void SumImages(const LnccPlan& plan, const LnccColumn& column, int z,
   SumPlane<kLnccChannels, LnccPlan::kTileY>(plan, column, scratch, load, out);
 }
 
-// A, B and C of a row from its sums (channels `stride` apart) and the samples of its boxes, into results[0..2]; adds to
-// *value and *samples.
+// A, B and C of a row from its sums (channels `stride` apart) and the weights of its boxes, into results[0..2]; adds to
+// *value and *total.
 HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const float* sums, int64_t stride,
-                                 const float* counts, int count, float* const* results, VF* value, VF* samples) {
+                                 const float* counts, int count, float* const* results, VF* value, VF* total) {
   const DF d;
   const VF fixed_floor = Splat(static_cast<float>(plan.task.fixed_floor));
   const VF moving_floor = Splat(static_cast<float>(plan.task.moving_floor));
@@ -346,7 +363,7 @@ HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const
                                                     hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
     const VF by_f = hn::Div(fm, ff), inverse_m = hn::Div(one, mm), by_m = hn::Mul(fm, inverse_m);
     *value = hn::Add(*value, hn::IfThenElseZero(is_structured, hn::Mul(weight, hn::Mul(by_f, by_m))));
-    *samples = hn::Add(*samples, weight);
+    *total = hn::Add(*total, weight);
     const VF twice = hn::Mul(hn::Add(weight, weight), by_f);
     const VF a = hn::IfThenElseZero(is_structured, hn::Mul(hn::Mul(twice, inverse_m), inverse));
     const VF b = hn::IfThenElseZero(is_structured, hn::Neg(hn::Mul(a, by_m)));
@@ -358,7 +375,8 @@ HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const
 }
 
 // A, B and C of a column, and its part of the value.
-void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
+template <bool kWeighted>
+void SumColumn(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
   constexpr int kRun = LnccPlan::kRun;
   const LnccColumn column = plan.Column(index, LnccPlan::kTileY);
   const int width = column.x1 - column.x0, count = RoundUp(width);
@@ -369,25 +387,30 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
   float *counts = scratch.Take(count), *results[3];
   for (float*& row : results) row = scratch.Take(count);
   for (int z0 = column.z0; z0 < column.z1; z0 += kRun) {
-    ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR { SumImages(plan, column, z, scratch, out); });
+    ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR { SumImages<kWeighted>(plan, column, z, scratch, out); });
     const int planes = std::min(kRun, column.z1 - z0);
     const float* shift = plan.Shift(column, z0);
     for (int y = column.y0; y < column.y1; ++y) {
       SumRunOfImages(plan, column, ring, y - column.y0, z0, planes, count, changed, sums);
-      VF value = Zeros(), samples = Zeros();
+      VF value = Zeros(), weight = Zeros();
       for (int p = 0; p < planes; ++p) {
         const int64_t row = plan.Row(y, z0 + p) + column.x0;
         CopyRow(plan.counts + row, width, 0, count, 0.0f, counts);
         MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, counts, count, results,
-                         &value, &samples);
+                         &value, &weight);
         for (int c = 0; c < 3 && plan.voxel_gradient != nullptr; ++c) {
           std::memcpy(plan.CoefficientRow(c, y, z0 + p) + column.x0, results[c], width * sizeof(float));
         }
       }
       total->value += Total(value);
-      total->samples += Total(samples);
+      total->weight += Total(weight);
     }
   }
+}
+
+void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
+  if (plan.task.weights != nullptr) return SumColumn<true>(plan, index, scratch_floats, total);
+  SumColumn<false>(plan, index, scratch_floats, total);
 }
 
 // Each of `count` floats twice.
@@ -406,6 +429,19 @@ HWY_INLINE void StoreVoxels(const LnccPlan& plan, int64_t row, int count, const 
   if (plan.task.curvature == nullptr) return;
   for (int x = 0; x < count; ++x) {
     plan.task.curvature[row + x] = warped[x] == warped[x] ? plan.scale * t[1][x] : 0.0f;
+  }
+}
+
+// The same of weighted voxels. The weights may lie where r is stored.
+HWY_INLINE void StoreWeightedVoxels(const LnccPlan& plan, int64_t row, int count, const float* const* t) {
+  const float *fixed = plan.task.fixed + row, *warped = plan.task.warped + row, *weights = plan.task.weights + row;
+  for (int x = 0; x < count && plan.task.curvature != nullptr; ++x) {
+    plan.task.curvature[row + x] = warped[x] == warped[x] ? plan.scale * t[1][x] * weights[x] : 0.0f;
+  }
+  for (int x = 0; x < count; ++x) {
+    const float f = fixed[x] - plan.fixed_mean, m = warped[x] - plan.moving_mean;
+    const float r = plan.scale * (f * t[0][x] + (m * t[1][x] + t[2][x])) * weights[x];
+    plan.voxel_gradient[row + x] = m == m ? r : 0.0f;
   }
 }
 
@@ -440,7 +476,12 @@ void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_float
         for (int r = 0; r < 4; ++r) {
           const int vy = 2 * y + r % 2, vz = 2 * (z0 + p) + r / 2;
           if (vy >= plan.task.size.y || vz >= plan.task.size.z) continue;
-          StoreVoxels(plan, plan.VoxelRow(vy, vz) + 2 * column.x0, voxels, at_voxels);
+          const int64_t row = plan.VoxelRow(vy, vz) + 2 * column.x0;
+          if (plan.task.weights != nullptr) {
+            StoreWeightedVoxels(plan, row, voxels, at_voxels);
+          } else {
+            StoreVoxels(plan, row, voxels, at_voxels);
+          }
         }
       }
     }

@@ -4,10 +4,11 @@
 //
 //   D = 1 - 1/N sum_J n_J cc_J,   cc = <f', m'>^2 / (<f', f'> <m', m'>)
 //
-// over boxes J of 2 x 2 x 2 voxels (fewer at the far faces, and along axes of one voxel) with n_J samples each, N in
-// all, where f' and m' are the intensities less their local means, and local sums have a window around J over the
-// samples only. The window is a Gaussian over boxes (Cachier et al. 2003; the squared coefficient as Avants et al.
-// 2008) of so many boxes that a box and the Gaussian together have the variance sigma^2 of voxels, truncated at 3
+// over boxes J of 2 x 2 x 2 voxels (fewer at the far faces, and along axes of one voxel) with samples of the weight n_J
+// each (soft_mask.h; without soft masks their number), N in all, where f' and m' are the intensities less their local
+// means, and local sums have a window around J over the samples only, each by its weight, so that a sample fades out as
+// its weight goes to 0. The window is a Gaussian over boxes (Cachier et al. 2003; the squared coefficient as Avants et
+// al. 2008) of so many boxes that a box and the Gaussian together have the variance sigma^2 of voxels, truncated at 3
 // standard deviations. So a voxel weighs by the box that it lies in, and a window is centred on each box, not on each
 // voxel: an eighth of the sums, of which neighbouring ones differ little, as the window is some five voxels wide. A
 // window in which either variance is not above its floor counts as cc = 0.
@@ -16,8 +17,8 @@
 // over all a and b, in units of <f', f'>: a least-squares problem whose residual has the slope -a_J = -<f', m'> / <m',
 // m'> in m(i). With a and b held (Kaufman's approximation of a separable problem), the Gauss-Newton matrix of D in the
 // warped image is diagonal, with
-//   h(i) = 2/N sum_J n_J G(I - J) / W_J cc_J / var_J(m),     I the box of i, W_J the sum of the window's weights,
-// the mean of cc over the local variance of m: the factor of m(i) in dD/dm(i).
+//   h(i) = 2/N w(i) sum_J n_J G(I - J) / W_J cc_J / var_J(m),     I the box of i, W_J the sum of the window's weights,
+// with w(i) the sample's weight: the mean of cc over the local variance of m, and the factor of m(i) in dD/dm(i).
 //
 // P. Cachier, E. Bardinet, D. Dormont, X. Pennec and N. Ayache, "Iconic feature based nonrigid registration: the PASHA
 // algorithm", Computer Vision and Image Understanding 89, 2003. B. Avants, C. Epstein, M. Grossman and J. Gee,
@@ -54,6 +55,8 @@ struct LnccTask {
   double fixed_floor = 0, moving_floor = 0;
   // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is not a sample.
   float* curvature = nullptr;
+  // w of each voxel, from 0 to 1 and above 0 for samples; null: 1 for all. Its memory may be that of `voxel_gradient`.
+  const float* weights = nullptr;
 };
 
 // Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is not a sample; both in device

@@ -21,25 +21,41 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// Stores rows of the warped image, NaN where there is no sample. `scratch`: WarpedRowFloats.
+// Stores rows of the warped image, NaN where there is no sample, and unless `weights` is null those of the samples'
+// weights, 0 where there is none. `scratch`: WarpedRowFloats.
 class WarpRows {
  public:
-  WarpRows(const AffinePlan& plan, float* warped, float* scratch)
+  WarpRows(const AffinePlan& plan, float* warped, float* weights, float* scratch)
       : plan_(plan),
         sampler_(plan),
         warped_(warped),
+        weights_(weights),
         row_(MakeWarpedRow(scratch, plan.size.x, plan.objective.moving_mask.data != nullptr)) {}
 
   void Add(int y, int z) {
     sampler_.Sample(y, z, &row_);
     float* const out = warped_ + plan_.RowOffset(y, z);
     std::fill_n(out, plan_.size.x, std::numeric_limits<float>::quiet_NaN());
+    if (weights_ != nullptr) StoreWeights(y, z);
     if (row_.inside.empty()) return;
     if (plan_.masked()) BlankMasked(plan_.FixedMaskRow(y, z));
     std::copy(row_.value + row_.inside.begin, row_.value + row_.inside.end, out + row_.inside.begin);
   }
 
  private:
+  // By way of the row's derivative, which nothing else needs here.
+  void StoreWeights(int y, int z) {
+    float* const out = weights_ + plan_.RowOffset(y, z);
+    std::fill_n(out, plan_.size.x, 0.0f);
+    const uint8_t* fixed_mask = plan_.FixedMaskRow(y, z);
+    float* const lanes = row_.gradient[0];
+    for (int x = row_.inside.begin / kLanes * kLanes; x < row_.inside.end; x += kLanes) {
+      const MF counts = CountingLanes<true>(plan_, row_, x, row_.inside, fixed_mask);
+      hn::Store(SampleWeights(plan_, row_, x, counts, fixed_mask), DF(), lanes + x);
+    }
+    if (!row_.inside.empty()) std::copy(lanes + row_.inside.begin, lanes + row_.inside.end, out + row_.inside.begin);
+  }
+
   void BlankMasked(const uint8_t* fixed_mask) {
     const VF blank = Splat(std::numeric_limits<float>::quiet_NaN());
     for (int x = row_.inside.begin / kLanes * kLanes; x < row_.inside.end; x += kLanes) {
@@ -50,7 +66,7 @@ class WarpRows {
 
   const AffinePlan& plan_;
   const RowSampler sampler_;
-  float* warped_;
+  float *warped_, *weights_;
   WarpedRow row_;
 };
 

@@ -10,9 +10,9 @@ namespace intrawarp::cuda {
 
 inline constexpr int kWarpThreads = 256, kWarpWarps = kWarpThreads / 32;
 
-// Writes args.warped, NaN where there is no sample, and says in args.skip whether the evaluation is skipped. A warp
-// takes a piece: 32 columns of x, args.run rows of y.
-template <bool kMasked, typename Finish>
+// Writes args.warped, NaN where there is no sample, with kWeighted the samples' weights to args.voxel_derivative, and
+// says in args.skip whether the evaluation is skipped. A warp takes a piece: 32 columns of x, args.run rows of y.
+template <Masking kMasking, typename Finish>
 __global__ void __launch_bounds__(kWarpThreads) AffineWarpKernel(const ObjectiveArgs args, Finish finish) {
   const bool done = finish.Done();
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.skip = done ? 1 : 0;
@@ -27,9 +27,11 @@ __global__ void __launch_bounds__(kWarpThreads) AffineWarpKernel(const Objective
   for (int y = y0; y < y1; ++y) {
     const size_t offset = (static_cast<size_t>(z) * args.fixed_size.y + y) * args.fixed_size.x + x;
     Vec3f index;
-    const bool counts = FindSample<kMasked>(args, map, x, y, z, offset, &index);
+    float weight;
+    const bool counts = FindSample<kMasking>(args, map, x, y, z, offset, &index, &weight);
     args.warped[offset] =
         counts ? SampleLinear(args.moving, args.moving_size, index) : __int_as_float(0x7fffffff);  // NaN
+    if constexpr (kMasking == Masking::kWeighted) args.voxel_derivative[offset] = counts ? weight : 0.0f;
   }
 }
 

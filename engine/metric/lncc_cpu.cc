@@ -76,6 +76,17 @@ void MakeShifts(LnccPlan& plan) {
   }
 }
 
+double CountSamples(const LnccTask& task) {
+  const int64_t plane = int64_t{task.size.x} * task.size.y;
+  return OrderedReduce(
+      task.size.z, 0.0,
+      [&](int64_t z) {
+        const float* m = task.warped + z * plane;
+        return static_cast<double>(std::count_if(m, m + plane, [](float v) { return v == v; }));
+      },
+      [](double& total, double part) { total += part; });
+}
+
 }  // namespace
 
 int64_t LnccWorkspaceBytes(Int3 size) {
@@ -106,11 +117,12 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
       },
       [](LnccSums& total, const LnccSums& part) {
         total.value += part.value;
-        total.samples += part.samples;
+        total.weight += part.weight;
       });
-  *value = {sums.samples > 0 ? 1 - sums.value / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+  *value = {sums.weight > 0 ? 1 - sums.value / sums.weight : std::numeric_limits<double>::quiet_NaN(),
+            task.weights == nullptr ? sums.weight : CountSamples(task)};
   if (voxel_gradient == nullptr) return absl::OkStatus();
-  plan.scale = sums.samples > 0 ? static_cast<float>(-1 / sums.samples) : 0;
+  plan.scale = sums.weight > 0 ? static_cast<float>(-1 / sums.weight) : 0;
   ParallelFor(plan.columns(LnccPlan::kCoefficientTileY), [&](int64_t i) {
     HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, ThreadScratch<float>(floats));
   });

@@ -37,17 +37,21 @@ struct LnccScalars {
   float fixed_mean, moving_mean;
   // -1 / N
   float scale;
+  // Of weighted samples their number.
+  unsigned long long samples;
 };
 
 struct LnccArgs {
   const float* fixed;
   const float* warped;
+  // Null where all samples weigh 1. May be voxel_gradient.
+  const float* weights;
   Int3 size;
   LnccTiles tiles;
   int64_t boxes;
   float* shifts;
   LnccScalars* scalars;
-  // Two a block of CoefficientsKernel: sum of cc, samples.
+  // Two a block of CoefficientsKernel: sum of cc, weight of the samples.
   double* partial;
   int partials;
   // Images of boxes: kLnccChannels of their sums, as many of the windows' along x and y, and A, B, C.
@@ -160,6 +164,7 @@ __global__ void MeanKernel(const __grid_constant__ LnccArgs args) {
   if (threadIdx.x == 0) {
     mean[0] = args.scalars->fixed_mean = tiles > 0 ? static_cast<float>(fixed / tiles) : 0.0f;
     mean[1] = args.scalars->moving_mean = tiles > 0 ? static_cast<float>(moving / tiles) : 0.0f;
+    args.scalars->samples = 0;
   }
   __syncthreads();
   for (int64_t i = threadIdx.x; i < total; i += kReduceThreads) {
@@ -169,7 +174,26 @@ __global__ void MeanKernel(const __grid_constant__ LnccArgs args) {
   }
 }
 
+// Adds up LnccScalars::samples, integers in any order. A block takes kCountVoxels.
+constexpr int kCountVoxels = 16 * kReduceThreads;
+__global__ void __launch_bounds__(kReduceThreads) CountSamplesKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  __shared__ double scratch[kReduceWarps];
+  const size_t voxels = static_cast<size_t>(args.size.x) * args.size.y * args.size.z;
+  const size_t begin = size_t{blockIdx.x} * kCountVoxels + threadIdx.x;
+  int samples = 0;
+#pragma unroll
+  for (int k = 0; k < kCountVoxels; k += kReduceThreads) {
+    if (begin + k >= voxels) continue;
+    const float m = __ldg(args.warped + begin + k);
+    samples += m == m;
+  }
+  const double sum = BlockSum(samples, scratch);
+  if (threadIdx.x == 0) atomicAdd(&args.scalars->samples, static_cast<unsigned long long>(sum));
+}
+
 // A thread a box: the six sums over its samples, relative to the shift of its tile.
+template <bool kWeighted>
 __global__ void __launch_bounds__(kRunThreads) SumBoxesKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
   const int x = blockIdx.x * kTile + threadIdx.x, y = blockIdx.y * kRunRows + threadIdx.y, z = blockIdx.z;
@@ -189,12 +213,18 @@ __global__ void __launch_bounds__(kRunThreads) SumBoxesKernel(const __grid_const
         const float raw = __ldg(args.warped + at);
         const bool valid = inside && raw == raw;
         const float f = valid ? __ldg(args.fixed + at) - fixed_shift : 0.0f, m = valid ? raw - moving_shift : 0.0f;
-        sums[0] += valid ? 1.0f : 0.0f;
-        sums[1] += f;
-        sums[2] += m;
-        sums[3] += f * f;
-        sums[4] += m * m;
-        sums[5] += f * m;
+        float weight = valid ? 1.0f : 0.0f, weighted_f = f, weighted_m = m;
+        if constexpr (kWeighted) {
+          if (valid) weight = __ldg(args.weights + at);
+          weighted_f = weight * f;
+          weighted_m = weight * m;
+        }
+        sums[0] += weight;
+        sums[1] += weighted_f;
+        sums[2] += weighted_m;
+        sums[3] += weighted_f * f;
+        sums[4] += weighted_m * m;
+        sums[5] += weighted_f * m;
       }
     }
   }
@@ -372,7 +402,7 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
     const int64_t tile = args.tiles.Index(blockIdx.y, tile_y, r);
     return make_float2(args.shifts[2 * tile], args.shifts[2 * tile + 1]);
   };
-  float value = 0, samples = 0;
+  float value = 0, weight = 0;
   if (x < n.x && y < n.y) {
     const float2 own = shift(run), below = run > 0 ? shift(run - 1) : own;
     const float2 above = run + 1 < args.tiles.count.z ? shift(run + 1) : own;
@@ -390,10 +420,11 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
     for (int o = 0; o < kLnccRun; ++o) {
       if (z0 + o >= n.z) continue;
       const size_t at = (z0 + o) * plane + column;
+      // Of the box's samples.
       const float count = __ldg(args.box_sums + at);
       float a = 0, b = 0, e = 0;
       if (count > 0) {
-        samples += count;
+        weight += count;
         const float inverse = __fdividef(1.0f, sums[0][o]);
         const float f = inverse * sums[1][o], m = inverse * sums[2][o];
         const float squares_f = inverse * sums[3][o], squares_m = inverse * sums[4][o];
@@ -414,10 +445,10 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
     }
   }
   __shared__ double block[2][kRunRows];
-  const double value_sum = WarpSum(static_cast<double>(value)), sample_sum = WarpSum(static_cast<double>(samples));
+  const double value_sum = WarpSum(static_cast<double>(value)), weight_sum = WarpSum(static_cast<double>(weight));
   if (threadIdx.x == 0) {
     block[0][threadIdx.y] = value_sum;
-    block[1][threadIdx.y] = sample_sum;
+    block[1][threadIdx.y] = weight_sum;
   }
   __syncthreads();
   if (threadIdx.y == 0 && threadIdx.x < 2) {
@@ -432,56 +463,67 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
 __global__ void FinishLnccKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
   __shared__ double scratch[kReduceWarps];
-  double value = 0, samples = 0;
+  double value = 0, weight = 0;
   for (int i = threadIdx.x; i < args.partials; i += kReduceThreads) {
     value += args.partial[2 * int64_t{i}];
-    samples += args.partial[2 * int64_t{i} + 1];
+    weight += args.partial[2 * int64_t{i} + 1];
   }
   value = BlockSum(value, scratch);
-  samples = BlockSum(samples, scratch);
+  weight = BlockSum(weight, scratch);
   if (threadIdx.x != 0) return;
-  args.value->metric = samples > 0 ? 1 - value / samples : __longlong_as_double(0x7ff8000000000000ll);
-  args.value->samples = samples;
-  args.scalars->scale = samples > 0 ? static_cast<float>(-1 / samples) : 0.0f;
+  args.value->metric = weight > 0 ? 1 - value / weight : __longlong_as_double(0x7ff8000000000000ll);
+  args.value->samples = args.weights == nullptr ? weight : static_cast<double>(args.scalars->samples);
+  args.scalars->scale = weight > 0 ? static_cast<float>(-1 / weight) : 0.0f;
+}
+
+// The weights of two neighbouring voxels. The thread that stores their gradient reads them first, in case that both lie
+// in the same memory.
+template <bool kWeighted>
+__device__ inline float2 LoadWeights(const LnccArgs& args, size_t at, bool second) {
+  if constexpr (!kWeighted) return make_float2(1.0f, 1.0f);
+  return make_float2(args.weights[at], second ? args.weights[at + 1] : 0.0f);
 }
 
 // The gradient by the voxels of a box, and the curvature, from the sums of A, B, C.
-template <bool kPairs>
+template <bool kPairs, bool kWeighted>
 __device__ inline void WriteBox(const LnccArgs& args, const LnccScalars& scalars, int x, int y, int z, float a, float b,
                                 float c) {
   float2 fixed[4], moving[4];
   LoadBox<kPairs>(args, x, y, z, fixed, moving);
   const bool second = 2 * x + 1 < args.size.x;
-  const auto gradient = [&](float fixed_voxel, float moving_voxel) {
+  const auto gradient = [&](float fixed_voxel, float moving_voxel, float weight) {
     const float f = fixed_voxel - scalars.fixed_mean, m = moving_voxel - scalars.moving_mean;
-    return m == m ? scalars.scale * (f * a + (m * b + c)) : 0.0f;
+    const float r = scalars.scale * (f * a + (m * b + c));
+    return m == m ? (kWeighted ? r * weight : r) : 0.0f;
   };
-  const auto curvature = [&](float m) { return m == m ? scalars.scale * b : 0.0f; };
+  const auto curvature = [&](float m, float weight) {
+    return m == m ? (kWeighted ? scalars.scale * b * weight : scalars.scale * b) : 0.0f;
+  };
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int vy = 2 * y + i % 2, vz = 2 * z + i / 2;
     if (vy >= args.size.y || vz >= args.size.z) continue;
     const size_t at = args.Voxel(2 * x, vy, vz);
-    const float2 f = fixed[i], m = moving[i];
-    StorePair<kPairs>(make_float2(gradient(f.x, m.x), gradient(f.y, m.y)), second, args.voxel_gradient + at);
+    const float2 f = fixed[i], m = moving[i], w = LoadWeights<kWeighted>(args, at, second);
+    StorePair<kPairs>(make_float2(gradient(f.x, m.x, w.x), gradient(f.y, m.y, w.y)), second, args.voxel_gradient + at);
     if (args.curvature == nullptr) continue;
-    StorePair<kPairs>(make_float2(curvature(m.x), curvature(m.y)), second, args.curvature + at);
+    StorePair<kPairs>(make_float2(curvature(m.x, w.x), curvature(m.y, w.y)), second, args.curvature + at);
   }
 }
 
-template <bool kPairs>
+template <bool kPairs, bool kWeighted>
 __device__ inline void WriteRun(const LnccArgs& args, int x, int y, int z0,
                                 const float (&sums)[kCoefficients][kLnccRun]) {
   const LnccScalars scalars = *args.scalars;
 #pragma unroll
   for (int o = 0; o < kLnccRun; ++o) {
     if (z0 + o >= args.tiles.size.z) continue;
-    WriteBox<kPairs>(args, scalars, x, y, z0 + o, sums[0][o], sums[1][o], sums[2][o]);
+    WriteBox<kPairs, kWeighted>(args, scalars, x, y, z0 + o, sums[0][o], sums[1][o], sums[2][o]);
   }
 }
 
 // Sums A, B, C over z, and makes the voxel_gradient of the boxes' voxels.
-template <int kRadius>
+template <int kRadius, bool kWeighted>
 __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
   const Int3 n = args.tiles.size;
@@ -492,9 +534,9 @@ __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __g
   SumAlongZ<kRadius>(
       args, static_cast<size_t>(y) * n.x + x, z0, [](int, float(&)[kCoefficients]) {}, sums);
   if (args.pairs) {
-    WriteRun<true>(args, x, y, z0, sums);
+    WriteRun<true, kWeighted>(args, x, y, z0, sums);
   } else {
-    WriteRun<false>(args, x, y, z0, sums);
+    WriteRun<false, kWeighted>(args, x, y, z0, sums);
   }
 }
 
@@ -523,6 +565,18 @@ absl::Status SumPlanes(const ExecContext& ctx, const LnccArgs& args, const float
   return absl::OkStatus();
 }
 
+void SumBoxes(const ExecContext& ctx, const LnccArgs& args) {
+  const cudaStream_t stream = CudaStream(ctx);
+  const LnccTiles& tiles = args.tiles;
+  const dim3 boxes(tiles.count.x, CeilDivide(tiles.size.y, kRunRows), tiles.size.z), threads(32, kRunRows);
+  if (args.weights == nullptr) {
+    SumBoxesKernel<false><<<boxes, threads, 0, stream>>>(args);
+    return;
+  }
+  CountSamplesKernel<<<CeilDivide(Voxels(args.size), kCountVoxels), kReduceThreads, 0, stream>>>(args);
+  SumBoxesKernel<true><<<boxes, threads, 0, stream>>>(args);
+}
+
 template <int kRadius>
 absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
   const cudaStream_t stream = CudaStream(ctx);
@@ -530,14 +584,17 @@ absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
   const dim3 runs = RunGrid(tiles), threads(32, kRunRows);
   TileMeanKernel<<<static_cast<unsigned>(tiles.total()), kReduceThreads, 0, stream>>>(args);
   MeanKernel<<<1, kReduceThreads, 0, stream>>>(args);
-  const dim3 boxes(tiles.count.x, CeilDivide(tiles.size.y, kRunRows), tiles.size.z);
-  SumBoxesKernel<<<boxes, threads, 0, stream>>>(args);
+  SumBoxes(ctx, args);
   INTRAWARP_RETURN_IF_ERROR((SumPlanes<kRadius, kLnccChannels>(ctx, args, args.box_sums)));
   CoefficientsKernel<kRadius><<<runs, threads, 0, stream>>>(args);
   FinishLnccKernel<<<1, kReduceThreads, 0, stream>>>(args);
   if (args.voxel_gradient != nullptr) {
     INTRAWARP_RETURN_IF_ERROR((SumPlanes<kRadius, kCoefficients>(ctx, args, args.coefficients)));
-    LnccVoxelGradientKernel<kRadius><<<runs, threads, 0, stream>>>(args);
+    if (args.weights != nullptr) {
+      LnccVoxelGradientKernel<kRadius, true><<<runs, threads, 0, stream>>>(args);
+    } else {
+      LnccVoxelGradientKernel<kRadius, false><<<runs, threads, 0, stream>>>(args);
+    }
   }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
@@ -561,6 +618,7 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
   LnccArgs args;
   args.fixed = task.fixed;
   args.warped = task.warped;
+  args.weights = task.weights;
   args.size = task.size;
   args.tiles = MakeLnccTiles(boxes, {kTile, kTile, kLnccRun});
   args.boxes = Voxels(boxes);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formula and the parts that the CPU and the CUDA version of EvaluateLncc (lncc.h) share. Internal.
 //
-// With P[q](I) the sum of q over the samples of box I, G the window over boxes (a product over the axes, zero outside
-// the image), local sums S[q](J) = sum_I G(I - J) P[q](I), and W = S[1], the local moments at the box J are
+// With P[q](I) the sum of w q over the samples of box I, w a sample's weight, G the window over boxes (a product over
+// the axes, zero outside the image), local sums S[q](J) = sum_I G(I - J) P[q](I), and W = S[1], the local moments at
+// the box J are
 //   f_J = S[f] / W,  m_J = S[m] / W,  ff = S[f f] / W - f_J^2,  mm, fm likewise,  cc_J = fm^2 / (ff mm).
-// The derivative of n_J cc_J in m(i), i in the box I, is G(I - J) (A_J f(i) + B_J m(i) + C_J) with
+// The derivative of n_J cc_J in m(i), i in the box I, is w(i) G(I - J) (A_J f(i) + B_J m(i) + C_J) with
 //   A = 2 n_J fm / (ff mm W),  B = -A fm / mm,  C = -A f_J - B m_J,
 // (all 0 where the window is flat), so that the gradient by a voxel is
-//   r(i) = -1/N (f(i) T[A](I) + m(i) T[B](I) + T[C](I)),  T[A](I) = sum_J G(I - J) A_J,
-// and the curvature h(i) = -1/N T[B](I).
+//   r(i) = -1/N w(i) (f(i) T[A](I) + m(i) T[B](I) + T[C](I)),  T[A](I) = sum_J G(I - J) A_J,
+// and the curvature h(i) = -1/N w(i) T[B](I).
 // Five passes: the six sums of boxes; x and y of their windows; z of these, which gives A, B, C; x and y of the windows
 // of A, B, C; z of these, with r of the voxels.
 //

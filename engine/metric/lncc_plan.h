@@ -25,7 +25,7 @@ struct LnccTaps {
 };
 
 struct LnccSums {
-  double value = 0, samples = 0;
+  double value = 0, weight = 0;
 };
 
 // The column of boxes that a task marches through.
@@ -86,8 +86,8 @@ struct LnccPlan {
         size_t{std::max(kLnccChannels * kTileY, 3 * kCoefficientTileY)} * (kRun + 2 * taps.radius) * width;
     const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 16) * width;
     const size_t plane = (kLnccChannels * (2 * taps.radius + kLnccRows) + kLnccRows + 4) * padded;
-    // Voxels of both images in the rows of a box, each row twice as long.
-    const size_t voxels = 2 * 4 * (2 * padded + kPad);
+    // Voxels of both images and of the weights in the rows of a box, each row twice as long.
+    const size_t voxels = 3 * 4 * (2 * padded + kPad);
     return ring + run + plane + voxels;
   }
 
@@ -98,7 +98,7 @@ struct LnccPlan {
   int depth;
   float* shifts = nullptr;
   float fixed_mean = 0, moving_mean = 0;
-  // The samples of each box.
+  // The weight of each box's samples.
   float* counts = nullptr;
   // Row by row A, B, C; null without a voxel_gradient.
   float* coefficients = nullptr;

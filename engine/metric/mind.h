@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // MIND, a metric for images of different modalities: squared distances of MIND-SSC descriptors (feature/descriptor.h),
 //
-//   D = 1/N sum_x sum_c (m_c(T(x)) - f_c(x))^2
+//   D = 1/N sum_x w(x) sum_c (m_c(T(x)) - f_c(x))^2
 //
 // with f_c and m_c the twelve channels of the descriptors of the fixed and of the moving image, in [0, 1]. It is the
-// SSD (ssd.h) of twelve pairs of images, each interpolated and differentiated like an image; N counts a voxel once. The
-// descriptors are of the images of a level, with neighbours kMindDistance voxels away, and stay as they are while the
-// map changes. The channels of the moving image are in the order that suits the map which evaluations start near
-// (channel_order.h), so quarter turns and reflections between the grids do not count. The descriptors of a turned image
-// do not turn with the map: the least D lies where a good part of a turn in between is missing
+// SSD (ssd.h) of twelve pairs of images, each interpolated and differentiated like an image; N adds up a voxel's weight
+// once. The descriptors are of the images of a level, with neighbours kMindDistance voxels away, and stay as they are
+// while the map changes. The channels of the moving image are in the order that suits the map which evaluations start
+// near (channel_order.h), so quarter turns and reflections between the grids do not count. The descriptors of a turned
+// image do not turn with the map: the least D lies where a good part of a turn in between is missing
 // (docs/design/decisions.md, "MIND does not judge a rigid or affine map"). CUDA takes all channels in one pass
 // (mind_ffd.cuh), the CPU one after the other (mind_channels.h).
 //

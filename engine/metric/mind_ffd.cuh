@@ -15,9 +15,11 @@ struct MovingCell {
   float weight[3];
   // 1, or 0 where the image ends and the derivative is 0.
   float slope[3];
+  // In a soft moving mask.
+  float mask_weight = 1;
 };
 
-template <bool kMasked>
+template <Masking kMasking>
 __device__ inline bool FindEdgeCell(const FfdArgs& a, const MovingFrame& frame, Vec3f r, MovingCell* cell) {
   int lower[3], upper[3], nearest[3];
   bool interior[3];
@@ -28,8 +30,9 @@ __device__ inline bool FindEdgeCell(const FfdArgs& a, const MovingFrame& frame, 
     return false;
   }
   const unsigned row = n.x, plane = row * n.y;
-  if (kMasked && a.moving_mask != nullptr &&
-      __ldg(a.moving_mask + (nearest[2] * plane + nearest[1] * row + nearest[0])) == 0) {
+  if (kMasking != Masking::kNone && a.moving_mask != nullptr &&
+      !IsInMask<kMasking>(a.moving_mask + (nearest[2] * plane + nearest[1] * row + nearest[0]), a.moving_weight,
+                          &cell->mask_weight)) {
     return false;
   }
   cell->corner = lower[2] * plane + lower[1] * row + lower[0];
@@ -42,20 +45,21 @@ __device__ inline bool FindEdgeCell(const FfdArgs& a, const MovingFrame& frame, 
 }
 
 // False where the position is not a sample, as SampleMoving says.
-template <bool kMasked>
+template <Masking kMasking>
 __device__ inline bool FindCell(const FfdArgs& a, const MovingFrame& frame, Vec3f r, MovingCell* cell) {
   const float fx = __fadd_rd(r.x, kRounder), fy = __fadd_rd(r.y, kRounder), fz = __fadd_rd(r.z, kRounder);
   const unsigned ix = __float_as_uint(fx) + (frame.origin[0] - kRounderBits),
                  iy = __float_as_uint(fy) + (frame.origin[1] - kRounderBits),
                  iz = __float_as_uint(fz) + (frame.origin[2] - kRounderBits);
   const unsigned nx = a.moving_size.x, ny = a.moving_size.y, nz = a.moving_size.z;
-  if (!(ix < nx - 1 && iy < ny - 1 && iz < nz - 1)) return FindEdgeCell<kMasked>(a, frame, r, cell);
+  if (!(ix < nx - 1 && iy < ny - 1 && iz < nz - 1)) return FindEdgeCell<kMasking>(a, frame, r, cell);
   const float w[3] = {r.x - (fx - kRounder), r.y - (fy - kRounder), r.z - (fz - kRounder)};
-  if (kMasked && a.moving_mask != nullptr) {
+  float weight = 1;
+  if (kMasking != Masking::kNone && a.moving_mask != nullptr) {
     const unsigned mx = ix + (w[0] >= 0.5f), my = iy + (w[1] >= 0.5f), mz = iz + (w[2] >= 0.5f);
-    if (__ldg(a.moving_mask + (mz * ny + my) * nx + mx) == 0) return false;
+    if (!IsInMask<kMasking>(a.moving_mask + (mz * ny + my) * nx + mx, a.moving_weight, &weight)) return false;
   }
-  *cell = {(iz * ny + iy) * nx + ix, 1, nx, ny * nx, {w[0], w[1], w[2]}, {1, 1, 1}};
+  *cell = {(iz * ny + iy) * nx + ix, 1, nx, ny * nx, {w[0], w[1], w[2]}, {1, 1, 1}, weight};
   return true;
 }
 
@@ -66,9 +70,10 @@ __device__ inline float ByteAboveBase(unsigned word, int byte) {
 }
 
 // Adds sum_c (m_c - f_c) grad m_c to `force` and sum_c (m_c - f_c)^2 to `value`, for four channels: a word of each of
-// the cell's corners (x fastest) and of the fixed descriptor.
-__device__ inline void AddChannels(const unsigned (&corners)[8], unsigned fixed, const float (&w)[3], Vec3f* force,
-                                   float* value) {
+// the cell's corners (x fastest) and of the fixed descriptor. kWeighted: both times `weight`.
+template <bool kWeighted>
+__device__ inline void AddChannels(const unsigned (&corners)[8], unsigned fixed, const float (&w)[3], float weight,
+                                   Vec3f* force, float* value) {
 #pragma unroll
   for (int byte = 0; byte < 4; ++byte) {
     float c[4], d[4];
@@ -82,10 +87,11 @@ __device__ inline void AddChannels(const unsigned (&corners)[8], unsigned fixed,
     const float dy0 = c[1] - c[0], dy1 = c[3] - c[2];
     const float c0 = fmaf(w[1], dy0, c[0]), c1 = fmaf(w[1], dy1, c[2]);
     const float r = fmaf(w[2], c1 - c0, c0) - (ByteAboveBase(fixed, byte) - kByteBase);
-    *value = fmaf(r, r, *value);
-    force->x = fmaf(r, fmaf(w[2], dx1 - dx0, dx0), force->x);
-    force->y = fmaf(r, fmaf(w[2], dy1 - dy0, dy0), force->y);
-    force->z = fmaf(r, c1 - c0, force->z);
+    const float weighted = kWeighted ? weight * r : r;
+    *value = fmaf(weighted, r, *value);
+    force->x = fmaf(weighted, fmaf(w[2], dx1 - dx0, dx0), force->x);
+    force->y = fmaf(weighted, fmaf(w[2], dy1 - dy0, dy0), force->y);
+    force->z = fmaf(weighted, c1 - c0, force->z);
   }
 }
 
@@ -95,8 +101,9 @@ __device__ inline uint4 LoadChannels(const Descriptor* descriptors, size_t place
 }
 
 // The force of a voxel with this fixed descriptor (sum_c (m_c - f_c) grad m_c, by the moving index), and its squared
-// distance, which is added to `value`.
-__device__ inline Vec3f MindForce(const FfdArgs& a, const MovingCell& cell, uint4 fixed, float* value) {
+// distance, which is added to `value`. kWeighted: both times `weight`.
+template <bool kWeighted>
+__device__ inline Vec3f MindForce(const FfdArgs& a, const MovingCell& cell, uint4 fixed, float weight, float* value) {
   uint4 corners[8];
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
@@ -107,13 +114,13 @@ __device__ inline Vec3f MindForce(const FfdArgs& a, const MovingCell& cell, uint
   unsigned word[8];
 #pragma unroll
   for (int k = 0; k < 8; ++k) word[k] = corners[k].x;
-  AddChannels(word, fixed.x, cell.weight, &force, value);
+  AddChannels<kWeighted>(word, fixed.x, cell.weight, weight, &force, value);
 #pragma unroll
   for (int k = 0; k < 8; ++k) word[k] = corners[k].y;
-  AddChannels(word, fixed.y, cell.weight, &force, value);
+  AddChannels<kWeighted>(word, fixed.y, cell.weight, weight, &force, value);
 #pragma unroll
   for (int k = 0; k < 8; ++k) word[k] = corners[k].z;
-  AddChannels(word, fixed.z, cell.weight, &force, value);
+  AddChannels<kWeighted>(word, fixed.z, cell.weight, weight, &force, value);
   return {cell.slope[0] * force.x, cell.slope[1] * force.y, cell.slope[2] * force.z};
 }
 

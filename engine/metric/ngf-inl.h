@@ -21,6 +21,8 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
+// kWeighted: with the task's weights.
+template <bool kWeighted>
 class NgfMarch {
  public:
   NgfMarch(const NgfPlan& plan, int64_t index, float* scratch)
@@ -29,6 +31,7 @@ class NgfMarch {
         brick_(plan.Brick(index)),
         fixed_(plan.task.fixed, Voxels(plan.task.size)),
         warped_(plan.task.warped, Voxels(plan.task.size)),
+        weights_(plan.task.weights, Voxels(plan.task.size)),
         pitch_(static_cast<int>(plan.RowFloats())),
         rows_(brick_.y1 - brick_.y0 + 2),
         scratch_(scratch) {}
@@ -66,7 +69,7 @@ class NgfMarch {
     const DF d;
     const NgfScales& s = plan_.scales;
     const VF moving_eta2 = Splat(s.moving_eta2), fixed_eta2 = Splat(s.fixed_eta2);
-    VF value = Zeros(), weight = Zeros(), samples = Zeros();
+    VF value = Zeros(), weight = Zeros(), samples = Zeros(), w = Splat(1.0f);
     for (int x = first; x < last; x += kLanes) {
       const float *f = plan_.task.fixed + row + x, *m = plan_.task.warped + row + x;
       VF g[3], h[3], all = warped_.Load(m);
@@ -87,6 +90,7 @@ class NgfMarch {
         u[a] = hn::Mul(g[a], inverse_g);
         v[a] = hn::Mul(h[a], inverse_h);
       }
+      if constexpr (kWeighted) w = weights_.Load(plan_.task.weights + row + x);
       const VF cosine = hn::MulAdd(u[0], v[0], hn::MulAdd(u[1], v[1], hn::Mul(u[2], v[2])));
       if (owned) {
         // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2).
@@ -95,12 +99,13 @@ class NgfMarch {
         const VF r = hn::NegMulAdd(u[1], v[0], hn::Mul(u[0], v[1]));
         const VF cross = hn::MulAdd(p, p, hn::MulAdd(q, q, hn::Mul(r, r)));
         const VF term = hn::MulAdd(v2, hn::Mul(hn::Mul(moving_eta2, inverse_g), inverse_g), cross);
-        value = hn::Add(value, hn::IfThenElseZero(counts, term));
-        weight = hn::Add(weight, hn::IfThenElseZero(counts, v2));
+        value = hn::Add(value, hn::IfThenElseZero(counts, kWeighted ? hn::Mul(w, term) : term));
+        weight = hn::Add(weight, hn::IfThenElseZero(counts, kWeighted ? hn::Mul(w, v2) : v2));
         samples = hn::Add(samples, hn::IfThenElseZero(counts, Splat(1.0f)));
       }
       if (!with_gradient) continue;
-      const VF factor = hn::Mul(hn::Mul(Splat(-2.0f), cosine), inverse_g);
+      VF factor = hn::Mul(hn::Mul(Splat(-2.0f), cosine), inverse_g);
+      if (kWeighted) factor = hn::Mul(w, factor);
       for (int a = 0; a < 3; ++a) {
         const VF c = hn::Mul(hn::Mul(factor, Splat(s.half_inverse[a])), hn::NegMulAdd(cosine, u[a], v[a]));
         hn::StoreU(hn::IfThenElseZero(counts, c), d, Row(a, y, z) + x);
@@ -133,13 +138,14 @@ class NgfMarch {
   const NgfPlan& plan_;
   const Int3 n_;
   const NgfBrickRange brick_;
-  const ImageReader fixed_, warped_;
+  const ImageReader fixed_, warped_, weights_;
   const int pitch_, rows_;
   float* const scratch_;
 };
 
 void MarchBrick(const NgfPlan& plan, int64_t index, float* scratch, NgfSums* sums) {
-  NgfMarch(plan, index, scratch).March(sums);
+  if (plan.task.weights != nullptr) return NgfMarch<true>(plan, index, scratch).March(sums);
+  NgfMarch<false>(plan, index, scratch).March(sums);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,11 +2,11 @@
 // Normalised gradient fields, a metric for images of different modalities whose edges correspond, as an operator on
 // stored images.
 //
-//   D = 1/W sum |v|^2 - <u, v>^2,   u = g(m) / |g(m)|_eta,   v = g(f) / |g(f)|_eta,   W = sum |v|^2
+//   D = 1/W sum w (|v|^2 - <u, v>^2),   u = g(m) / |g(m)|_eta,   v = g(f) / |g(f)|_eta,   W = sum w |v|^2
 //
-// with g the central differences per mm on the fixed grid, and |.|_eta = sqrt(|.|^2 + eta^2) (Haber and Modersitzki
-// 2006; Tramnitzke 2014, eq. 10). A sample needs all neighbours of the differences to be samples, on all axes longer
-// than one voxel.
+// with w the sample's weight (soft_mask.h), g the central differences per mm on the fixed grid, and |.|_eta =
+// sqrt(|.|^2 + eta^2) (Haber and Modersitzki 2006; Tramnitzke 2014, eq. 10). A sample needs all neighbours of the
+// differences to be samples, on all axes longer than one voxel.
 //
 // Those sources sum 1 - <u, v>^2 over a fixed domain. The sum over |v|^2 - <u, v>^2 differs from theirs by a constant
 // and has the same gradient. Normalised by the overlap it does not fall when flat surroundings leave the overlap: there
@@ -36,6 +36,8 @@ struct NgfTask {
   Vec3d spacing;
   // eta of each image, intensity per mm.
   double fixed_edge = 0, moving_edge = 0;
+  // Of each voxel, from 0 to 1 and above 0 for samples; null: 1 for all.
+  const float* weights = nullptr;
 };
 
 // Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where m(i) has no influence; both in device

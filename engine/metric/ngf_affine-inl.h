@@ -164,6 +164,7 @@ class AffineNgfBrick {
 
   AffineNgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
       : plan_(plan),
+        masking_(plan.masking()),
         sampler_(plan),
         fixed_(ReaderOf(plan.objective.fixed)),
         y_(y),
@@ -210,6 +211,8 @@ class AffineNgfBrick {
     HWY_ALIGN float cosine[kLanes];
     HWY_ALIGN float length[kLanes];
     HWY_ALIGN float inverse_sum[kLanes];
+    // Only with weights.
+    HWY_ALIGN float weight[kLanes];
   };
 
   // The rows around a voxel; along an axis of one voxel the row itself.
@@ -275,30 +278,40 @@ class AffineNgfBrick {
     const Stencil s = MakeStencil(y, z);
     const Range range = Inside(s);
     if (range.empty()) return;
-    if (plan_.masked()) {
-      CountMasks(s, range, plan_.FixedMaskRow(y, z));
-      active_[2] ? Sum<false, true>(s, range) : Sum<true, true>(s, range);
-    } else {
-      active_[2] ? Sum<false, false>(s, range) : Sum<true, false>(s, range);
+    if (masking_ != Masking::kNone) CountMasks(s, range, plan_.FixedMaskRow(y, z));
+    active_[2] ? SumRow<false>(s, range) : SumRow<true>(s, range);
+  }
+
+  template <bool kPlanar>
+  void SumRow(const Stencil& s, Range range) {
+    switch (masking_) {
+      case Masking::kNone:
+        return Sum<kPlanar, Masking::kNone>(s, range);
+      case Masking::kBinary:
+        return Sum<kPlanar, Masking::kBinary>(s, range);
+      case Masking::kWeighted:
+        return Sum<kPlanar, Masking::kWeighted>(s, range);
     }
   }
 
-  // counts_[x] = 1 where the masks of the voxel and of all its points are set.
+  // counts_[x] = the weight of the voxel where the masks of it and of all its points are set, and 0 elsewhere.
   void CountMasks(const Stencil& s, Range range, const uint8_t* fixed_mask) {
+    const float unit = plan_.objective.fixed_mask.weight_per_unit;
     for (int x = range.begin; x < range.end; ++x)
-      counts_[x] = fixed_mask == nullptr || fixed_mask[x] != 0 ? 1.0f : 0.0f;
+      counts_[x] = fixed_mask == nullptr ? 1.0f : MaskWeight(fixed_mask[x], unit);
     if (s.center->in_mask == nullptr) return;
     for (int x = range.begin; x < range.end; ++x) counts_[x] *= s.center->in_mask[x];
     for (int a = 0; a < 3; ++a) {
       const float *plus = s.plus[a]->in_mask + (a == 0 ? s.step : 0),
                   *minus = s.minus[a]->in_mask - (a == 0 ? s.step : 0);
-      for (int x = range.begin; x < range.end; ++x) counts_[x] *= plus[x] * minus[x];
+      for (int x = range.begin; x < range.end; ++x) counts_[x] = plus[x] * minus[x] != 0 ? counts_[x] : 0.0f;
     }
   }
 
   // In passes over a few vectors of voxels at a time: one vector alone would wait for each of its inverse roots.
-  template <bool kPlanar, bool kMasked>
+  template <bool kPlanar, Masking kMasking>
   void Sum(const Stencil& s, Range range) {
+    constexpr bool kMasked = kMasking != Masking::kNone, kWeighted = kMasking == Masking::kWeighted;
     constexpr int kVectors = kPlanar ? 1 : 2;
     for (int begin = range.begin / kLanes * kLanes; begin < range.end; begin += kBuffered * kLanes) {
       const int count = std::min(kBuffered, (range.end - begin + kLanes - 1) / kLanes);
@@ -308,13 +321,13 @@ class AffineNgfBrick {
         const MF counts = Counts<kMasked>(x, range);
         if (IsFull<kMasked>(x, range)) {
           samples += kLanes;
-          Gradients<kPlanar, false>(s, x, counts, &normals_[i]);
+          Gradients<kPlanar, false, false>(s, x, counts, &normals_[i]);
         } else {
           samples += static_cast<double>(hn::CountTrue(DF(), counts));
-          Gradients<kPlanar, true>(s, x, counts, &normals_[i]);
+          Gradients<kPlanar, true, kWeighted>(s, x, counts, &normals_[i]);
         }
       }
-      for (int i = 0; i < count; ++i) Coefficients<kPlanar>(normals_[i], coefficients_[i]);
+      for (int i = 0; i < count; ++i) Coefficients<kPlanar, kWeighted>(normals_[i], coefficients_[i]);
       for (int i = 0; i < count; ++i) {
         const int x = begin + i * kLanes;
         float* out = squares_ + i * kVectors * kAffineParameters * kLanes;
@@ -341,7 +354,7 @@ class AffineNgfBrick {
   }
 
   // Adds the values of a vector of voxels, and writes what their coefficients are made from.
-  template <bool kPlanar, bool kPartial>
+  template <bool kPlanar, bool kPartial, bool kWeighted>
   HWY_INLINE void Gradients(const Stencil& s, int x, MF counts, Normals* out) {
     constexpr int kAxes = kPlanar ? 2 : 3;
     VF gt[3], gr[3];
@@ -372,7 +385,13 @@ class AffineNgfBrick {
       const VF cross = both * (gt[b] * gr[c] - gt[c] * gr[b]);
       value = hn::MulAdd(cross, cross, value);
     }
-    sums_.AddValue(value, weight);
+    if (kWeighted) {
+      const VF of_masks = hn::IfThenElseZero(counts, hn::LoadU(DF(), counts_ + x));
+      sums_.AddValue(of_masks * value, of_masks * weight);
+      hn::Store(of_masks, DF(), out->weight);
+    } else {
+      sums_.AddValue(value, weight);
+    }
     hn::Store(inverse_t, DF(), out->inverse_t);
     hn::Store(inverse_r, DF(), out->inverse_r);
     hn::Store(cosine, DF(), out->cosine);
@@ -382,8 +401,9 @@ class AffineNgfBrick {
     hn::Store(Inverse(hn::Max(length + hn::Abs(gr[2]), Splat(kTinyLength))), DF(), out->inverse_sum);
   }
 
-  // Writes c', three for each of the three c, that of the gradient last.
-  template <bool kPlanar>
+  // Writes c', three for each of the three c, that of the gradient last; with weights times the weight, or its root for
+  // the Hessian.
+  template <bool kPlanar, bool kWeighted>
   HWY_INLINE void Coefficients(const Normals& in, float* out) const {
     constexpr int kAxes = kPlanar ? 2 : 3;
     VF gt[3], gr[3];
@@ -396,9 +416,15 @@ class AffineNgfBrick {
     const VF cosine = hn::Load(DF(), in.cosine);
     const VF squared_t = inverse_t * inverse_t, both = inverse_t * inverse_r;
     // -2 <u, v> (v - <u, v> u) / |g(T)|
-    const VF of_r = Splat(-2.0f) * cosine * both, of_t = Splat(2.0f) * cosine * cosine * squared_t;
+    VF of_r = Splat(-2.0f) * cosine * both, of_t = Splat(2.0f) * cosine * cosine * squared_t;
     // The factor of e, which is as long as g(R): sqrt(2) |<u, v>| / (|g(R)| |g(T)|_eta).
-    const VF of_e = Splat(kRoot2) * inverse_t * hn::Abs(cosine) * InverseSqrt(hn::Max(Dot3(gr, gr), Splat(kTiny)));
+    VF of_e = Splat(kRoot2) * inverse_t * hn::Abs(cosine) * InverseSqrt(hn::Max(Dot3(gr, gr), Splat(kTiny)));
+    if (kWeighted) {
+      const VF weight = hn::Load(DF(), in.weight);
+      of_r = weight * of_r;
+      of_t = weight * of_t;
+      of_e = hn::Sqrt(weight) * of_e;
+    }
     VF scale[3];
     for (int a = 0; a < kAxes; ++a) {
       const VF f = Splat(difference_[a]);
@@ -475,6 +501,7 @@ class AffineNgfBrick {
   }
 
   const AffinePlan& plan_;
+  const Masking masking_;
   const RowSampler sampler_;
   const ImageReader fixed_;
   const Range y_, z_;

@@ -9,6 +9,7 @@
 #include "engine/image/sample.h"
 #include "engine/metric/affine_reduce.cuh"
 #include "engine/metric/ngf_kernels.h"
+#include "engine/metric/soft_mask.h"
 
 namespace intrawarp::cuda {
 
@@ -112,9 +113,23 @@ __device__ inline float CrossSquared(const float (&a)[2], const float (&b)[2]) {
   return z * z;
 }
 
-template <int kDim>
+// The weight of a voxel that counts.
+__device__ inline float NgfMaskWeight(const ObjectiveArgs& args, const AffineMapF& map, int x, int y, int z) {
+  float weight = 1;
+  if (args.fixed_mask != nullptr) {
+    const size_t offset = (static_cast<size_t>(z) * args.fixed_size.y + y) * args.fixed_size.x + x;
+    weight = MaskWeight(args.fixed_mask[offset], args.fixed_weight_per_unit);
+  }
+  const Vec3f index = map({static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)});
+  if (args.moving_mask == nullptr || !IsInside(args.moving_size, index)) return weight;
+  return weight * MaskWeight(args.moving_mask[NearestOffset(args.moving_size, index)], args.moving_weight_per_unit);
+}
+
+// kWeighted: the voxel has the weight `of_masks`, otherwise 1.
+template <int kDim, bool kWeighted>
 __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* below, const NgfPlane* plane,
-                                    const NgfPlane* above, int p, const float (&q)[kDim], AffineNgfSums<kDim>& sums) {
+                                    const NgfPlane* above, int p, const float (&q)[kDim], float of_masks,
+                                    AffineNgfSums<kDim>& sums) {
   // Along an axis of one voxel the neighbours are the voxel itself, and half_inverse_spacing is 0.
   const int dx = args.fixed_size.x > 1 ? 1 : 0, dy = args.fixed_size.y > 1 ? kNgfRimX : 0;
   const float4 plus[3] = {plane->warped[p + dx], plane->warped[p + dy],
@@ -148,8 +163,9 @@ __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* b
   if (!(f_norm2 > 0)) return;
   const float weight = f_norm2 * f_inverse * f_inverse;
   // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2).
-  sums.value += weight * args.moving_eta2 * g_inverse * g_inverse + CrossSquared(u, v);
-  sums.weight += weight;
+  const float value = weight * args.moving_eta2 * g_inverse * g_inverse + CrossSquared(u, v);
+  sums.value += kWeighted ? of_masks * value : value;
+  sums.weight += kWeighted ? of_masks * weight : weight;
   NgfStencil<kDim> stencil;
   float q_step[kDim];
 #pragma unroll
@@ -163,9 +179,10 @@ __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* b
     q_step[a] = args.inverse_radius[a];
   }
   float c[kDim], row[kDim * (kDim + 1)];
+  const float twice = kWeighted ? of_masks * (-2.0f * uv) : -2.0f * uv;
 #pragma unroll
   for (int a = 0; a < kDim; ++a) {
-    c[a] = -2.0f * uv * (v[a] - uv * u[a]) * g_inverse * args.half_inverse_spacing[a];
+    c[a] = twice * (v[a] - uv * u[a]) * g_inverse * args.half_inverse_spacing[a];
   }
   NgfRow<kDim>(stencil, c, q, q_step, row);
 #pragma unroll
@@ -174,7 +191,7 @@ __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* b
   const float f_norm_inverse = rsqrtf(f_norm2);
 #pragma unroll
   for (int a = 0; a < kDim; ++a) n[a] = f[a] * f_norm_inverse;
-  Complement(n, 1.41421356f * fabsf(uv), e);
+  Complement(n, kWeighted ? sqrtf(of_masks) * (1.41421356f * fabsf(uv)) : 1.41421356f * fabsf(uv), e);
 #pragma unroll
   for (int k = 0; k < kDim - 1; ++k) {
     float ue = 0;
@@ -212,8 +229,9 @@ __device__ inline void ExpandNgf(const double* total, NormalEquations& sums) {
   __syncthreads();
 }
 
-template <int kDim, bool kMasked, typename Finish>
+template <int kDim, Masking kMasking, typename Finish>
 __global__ void __launch_bounds__(kNgfThreads, 2) AffineNgfKernel(const ObjectiveArgs args, Finish finish) {
+  constexpr bool kMasked = kMasking != Masking::kNone, kWeighted = kMasking == Masking::kWeighted;
   if (finish.Done()) return;
   __shared__ AffineMapF map;
   __shared__ union {
@@ -253,9 +271,10 @@ __global__ void __launch_bounds__(kNgfThreads, 2) AffineNgfKernel(const Objectiv
         q[1] = (y - args.center.y) * args.inverse_radius.y;
         if constexpr (kDim == 3) q[2] = (z - args.center.z) * args.inverse_radius.z;
         const int dz = kDim == 3 && args.fixed_size.z > 1 ? 1 : 0;
-        AddNgfSample<kDim>(args, &shared.planes[kDim == 3 ? (z + 3 - dz) % 3 : 0],
-                           &shared.planes[kDim == 3 ? z % 3 : 0], &shared.planes[kDim == 3 ? (z + dz) % 3 : 0], p, q,
-                           sums);
+        const float of_masks = kWeighted ? NgfMaskWeight(args, map, x, y, z) : 1.0f;
+        AddNgfSample<kDim, kWeighted>(args, &shared.planes[kDim == 3 ? (z + 3 - dz) % 3 : 0],
+                                      &shared.planes[kDim == 3 ? z % 3 : 0],
+                                      &shared.planes[kDim == 3 ? (z + dz) % 3 : 0], p, q, of_masks, sums);
       }
       __syncthreads();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EvaluateNgf on CUDA. The formulas stand in ngf_kernels.h. Bytes of global memory a voxel: 8 + 4, and 8 for the
-// division by W, which makes 20.
+// division by W, which makes 20; and 4 for weights.
 #include <algorithm>
 #include <cstdint>
 
@@ -26,6 +26,8 @@ constexpr int kNgfSums = 3;
 struct NgfArgs {
   const float* fixed;
   const float* warped;
+  // Null where all samples weigh 1.
+  const float* weights;
   Int3 size;
   // Planes of a block.
   int run;
@@ -65,7 +67,14 @@ __device__ inline NgfVoxel EvaluateNgf(const NgfScales& s, const float (&g)[3], 
   return voxel;
 }
 
-template <bool kVoxelGradient>
+__device__ inline void Weigh(float weight, NgfVoxel* voxel) {
+  voxel->value *= weight;
+  voxel->weight *= weight;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) voxel->c[a] *= weight;
+}
+
+template <bool kVoxelGradient, bool kWeighted>
 __global__ void __launch_bounds__(kNgfThreads) NgfKernel(const __grid_constant__ NgfArgs args) {
   if (Skipped(args.skip)) return;
   __shared__ float rows[2][kNgfRows][32];
@@ -106,6 +115,7 @@ __global__ void __launch_bounds__(kNgfThreads) NgfKernel(const __grid_constant__
       }
       if (all == all) {
         voxel = EvaluateNgf(args.scales, g, h);
+        if constexpr (kWeighted) Weigh(__ldg(args.weights + z * plane + column), &voxel);
         if (own && z >= z0 && z < z1) {
           value += voxel.value;
           weight += voxel.weight;
@@ -173,6 +183,16 @@ __global__ void ScaleKernel(const __grid_constant__ NgfArgs args) {
   }
 }
 
+template <bool kVoxelGradient>
+void LaunchNgf(const NgfArgs& args, dim3 grid, cudaStream_t stream) {
+  const dim3 threads(32, kNgfRows);
+  if (args.weights != nullptr) {
+    NgfKernel<kVoxelGradient, true><<<grid, threads, 0, stream>>>(args);
+  } else {
+    NgfKernel<kVoxelGradient, false><<<grid, threads, 0, stream>>>(args);
+  }
+}
+
 // Planes of a block: many where there are blocks enough without, as each run computes two planes more.
 int NgfRun(Int3 n) {
   const int64_t columns = int64_t{CeilDivide(n.x, kNgfOwnX)} * CeilDivide(n.y, kNgfOwnY);
@@ -197,18 +217,27 @@ int64_t NgfWorkspaceBytes(Int3 size) {
 absl::Status EvaluateNgf(const ExecContext& ctx, const NgfTask& task, const int* skip, float* voxel_gradient,
                          MetricValue* value) {
   ArenaScope scope(ctx.arena());
-  const dim3 grid = NgfGrid(task.size), threads(32, kNgfRows);
-  NgfArgs args{task.fixed,     task.warped, task.size, NgfRun(task.size), MakeNgfScales(task),
-               voxel_gradient, value,       skip,      nullptr,           static_cast<int>(NgfPartials(task.size)),
+  const dim3 grid = NgfGrid(task.size);
+  NgfArgs args{task.fixed,
+               task.warped,
+               task.weights,
+               task.size,
+               NgfRun(task.size),
+               MakeNgfScales(task),
+               voxel_gradient,
+               value,
+               skip,
+               nullptr,
+               static_cast<int>(NgfPartials(task.size)),
                nullptr};
   INTRAWARP_ASSIGN_OR_RETURN(args.partial, ctx.arena().Allocate<double>(kNgfSums * int64_t{args.partials}));
   INTRAWARP_ASSIGN_OR_RETURN(args.scale, ctx.arena().Allocate<float>(1));
   const cudaStream_t stream = CudaStream(ctx);
   if (voxel_gradient == nullptr) {
-    NgfKernel<false><<<grid, threads, 0, stream>>>(args);
+    LaunchNgf<false>(args, grid, stream);
     FinishNgfKernel<<<1, kReduceThreads, 0, stream>>>(args);
   } else {
-    NgfKernel<true><<<grid, threads, 0, stream>>>(args);
+    LaunchNgf<true>(args, grid, stream);
     FinishNgfKernel<<<1, kReduceThreads, 0, stream>>>(args);
     ScaleKernel<<<CeilDivide(Voxels(task.size), 4 * kReduceThreads), kReduceThreads, 0, stream>>>(args);
   }

@@ -2,7 +2,7 @@
 // The formula and the parts that the CPU and the CUDA version of EvaluateNgf (ngf.h) share with each other and with the
 // affine objective's NGF (ngf_affine.cuh). Internal.
 //
-// With c_a(j) = -2 <u,v> (v_a - <u,v> u_a) / |g|_eta, the derivative of the value at j in the difference along
+// With c_a(j) = -2 w(j) <u,v> (v_a - <u,v> u_a) / |g|_eta, the derivative of the value at j in the difference along
 // axis a,
 //   r(i) = 1/W sum_a (c_a(i - e_a) - c_a(i + e_a)) / (2 h_a).
 // One pass finds it but for 1/W, which a second one multiplies by.

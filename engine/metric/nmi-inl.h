@@ -49,16 +49,15 @@ class WindowCounter {
     const LaneWindow window = MakeLaneWindow(scale_, value);
     VF w[4];
     LaneWeights(window.t, w);
-    const VI c0 = FixedPoint(w[0]), c1 = FixedPoint(w[1]), c3 = FixedPoint(w[3]);
-    const VI c2 = hn::Sub(hn::Set(DI(), kNmiOne), hn::Add(c0, hn::Add(c1, c3)));
-    // Lanes that don't count add 0 to cell 0.
-    const auto counts = hn::RebindMask(DI(), samples);
-    int32_t* places = task_.places + count_;
-    uint16_t* windows = task_.windows + 4 * count_;
-    hn::Store(hn::IfThenElseZero(counts, hn::Add(rows, window.cell)), DI(), places);
-    StoreWindows(hn::IfThenElseZero(counts, hn::Or(c0, hn::ShiftLeft<16>(c1))),
-                 hn::IfThenElseZero(counts, hn::Or(c2, hn::ShiftLeft<16>(c3))), windows);
-    count_ += kLanes;
+    Put(rows, window.cell, FixedPoint(w[0]), FixedPoint(w[1]), FixedPoint(w[3]), hn::Set(DI(), kNmiOne), samples);
+  }
+  // The same of samples that weigh `weights`, from 0 to 1.
+  HWY_INLINE void Add(VI rows, VF value, MF samples, VF weights) {
+    const LaneWindow window = MakeLaneWindow(scale_, value);
+    VF w[4];
+    LaneWeights(window.t, w);
+    Put(rows, window.cell, FixedPoint(weights * w[0]), FixedPoint(weights * w[1]), FixedPoint(weights * w[3]),
+        FixedPoint(weights), samples);
   }
   void EndRow() {
     const int32_t* places = task_.places;
@@ -80,6 +79,18 @@ class WindowCounter {
   }
 
  private:
+  // The counts of the windows but for the third, which takes what is left of `all`.
+  HWY_INLINE void Put(VI rows, VI cell, VI c0, VI c1, VI c3, VI all, MF samples) {
+    const VI c2 = hn::Sub(all, hn::Add(c0, hn::Add(c1, c3)));
+    // Lanes that don't count add 0 to cell 0.
+    const auto counts = hn::RebindMask(DI(), samples);
+    int32_t* places = task_.places + count_;
+    uint16_t* windows = task_.windows + 4 * count_;
+    hn::Store(hn::IfThenElseZero(counts, hn::Add(rows, cell)), DI(), places);
+    StoreWindows(hn::IfThenElseZero(counts, hn::Or(c0, hn::ShiftLeft<16>(c1))),
+                 hn::IfThenElseZero(counts, hn::Or(c2, hn::ShiftLeft<16>(c3))), windows);
+    count_ += kLanes;
+  }
   static HWY_INLINE void LaneWeights(VF t, VF w[4]) {
     const VF s = Splat(1) - t, sixth = Splat(1.0f / 6), two_thirds = Splat(4.0f / 6), half = Splat(0.5f);
     w[0] = s * s * s * sixth;

@@ -60,11 +60,11 @@ MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* deri
   }
   const double marginals = Entropy(fixed_bins.data(), kNmiBins) + Entropy(moving_bins.data(), kNmiBins);
   const double together = Entropy(joint.data(), kNmiBins * kNmiBins);
-  const double samples = static_cast<double>(total / kNmiOne);
+  const double weight = static_cast<double>(total) / kNmiOne;
   if (derivative != nullptr) {
     // d(2 - A / B)/dp(f, m) = (B log p(m) - A log p(f, m)) / B^2 up to what is the same for all bins, which the
     // derivatives of a window, summing to 0, cancel. Bins that rounding left empty count as half a unit.
-    const double floor = 0.5 / static_cast<double>(total), scale = moving.scale / (samples * together * together);
+    const double floor = 0.5 / static_cast<double>(total), scale = moving.scale / (weight * together * together);
     for (int f = 0; f < kNmiBins; ++f) {
       for (int m = 0; m < kNmiBins; ++m) {
         derivative[f * kNmiBins + m] =
@@ -74,9 +74,9 @@ MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* deri
     }
   }
   for (int f = 0; f < kNmiBins && curvature != nullptr; ++f) {
-    curvature[f] = Curvature(&joint[f * kNmiBins], derivative + f * kNmiBins, fixed_bins[f], together * samples);
+    curvature[f] = Curvature(&joint[f * kNmiBins], derivative + f * kNmiBins, fixed_bins[f], together * weight);
   }
-  return {2 - marginals / together, samples};
+  return {2 - marginals / together, weight};
 }
 
 }  // namespace intrawarp

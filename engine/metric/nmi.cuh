@@ -32,13 +32,17 @@ class BinRun {
     uint32_t counts[4];
     BsplineWeights(window.t, w);
     NmiCounts(w, counts);
-    const int key = bin * kNmiBins + window.cell;
-    if (key != key_) {
-      Flush();
-      key_ = key;
-    }
+    Add(bin * kNmiBins + window.cell, counts);
+  }
+  // The same of a sample of this weight, from 0 to 1.
+  __device__ void Add(int bin, const NmiWindow& window, float weight) {
+    float w[4];
+    uint32_t counts[4];
+    BsplineWeights(window.t, w);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) counts_[k] += counts[k];
+    for (int k = 0; k < 4; ++k) w[k] *= weight;
+    NmiCounts(w, counts, NmiFixedPoint(weight));
+    Add(bin * kNmiBins + window.cell, counts);
   }
   __device__ void Flush() {
     if (key_ < 0) return;
@@ -51,6 +55,15 @@ class BinRun {
   }
 
  private:
+  __device__ void Add(int key, const uint32_t (&counts)[4]) {
+    if (key != key_) {
+      Flush();
+      key_ = key;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) counts_[k] += counts[k];
+  }
+
   unsigned* copy_;
   int key_ = -1;
   unsigned counts_[4] = {0, 0, 0, 0};
@@ -102,6 +115,8 @@ struct NmiArgs {
   float* curvature;
   // May be null: a counter that is set to 0.
   unsigned* next_piece;
+  // Of weighted samples their number, which is set to 0 for the next evaluation; null where all weigh 1.
+  unsigned long long* samples = nullptr;
 };
 
 // The metric and its tables, as NmiFromHistogram; one block. Leaves the histogram at 0.
@@ -131,11 +146,16 @@ static __global__ void __launch_bounds__(kNmiThreads) NmiKernel(const NmiArgs a)
 #pragma unroll
   for (int k = 0; k < kBinsPerThread; ++k) a.histogram[t * kBinsPerThread + k] = 0;
   if (t == 0 && a.next_piece != nullptr) *a.next_piece = 0;
+  const double weight = total / kNmiOne, samples = a.samples == nullptr ? weight : static_cast<double>(*a.samples);
+  if (a.samples != nullptr) {
+    __syncthreads();
+    if (t == 0) *a.samples = 0;
+  }
   if (total == 0) {
 #pragma unroll
     for (int k = 0; k < kBinsPerThread; ++k) a.derivative[t * kBinsPerThread + k] = 0;
     if (a.curvature != nullptr && t < kNmiBins) a.curvature[t] = 0;
-    if (t == 0) *a.value = {nan(""), 0};
+    if (t == 0) *a.value = {nan(""), samples};
     return;
   }
   const double floor = 0.5 / total;
@@ -159,8 +179,8 @@ static __global__ void __launch_bounds__(kNmiThreads) NmiKernel(const NmiArgs a)
     logs[k] = log(fmax(p, floor));
     term += EntropyTerm(p, logs[k]);
   }
-  const double joint = NmiBlockSum(term, scratch), samples = total / kNmiOne;
-  const double scale = a.moving_bins.scale / (samples * joint * joint);
+  const double joint = NmiBlockSum(term, scratch);
+  const double scale = a.moving_bins.scale / (weight * joint * joint);
 #pragma unroll
   for (int k = 0; k < kBinsPerThread; ++k) {
     const int i = t * kBinsPerThread + k;
@@ -183,7 +203,7 @@ static __global__ void __launch_bounds__(kNmiThreads) NmiKernel(const NmiArgs a)
   }
   if (t % kThreadsPerRow != 0) return;
   const int f = t / kThreadsPerRow;
-  a.curvature[f] = rows[f] == 0 ? 0.0f : static_cast<float>(joint * samples * squares / static_cast<double>(rows[f]));
+  a.curvature[f] = rows[f] == 0 ? 0.0f : static_cast<float>(joint * weight * squares / static_cast<double>(rows[f]));
 }
 
 // d(weights)/dt of the window against four bins of the derivative table.

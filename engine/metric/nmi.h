@@ -7,7 +7,8 @@
 // (the affine objective fills fewer of them at coarse levels: NmiBinsFor).
 // A fixed value counts in one bin, a moving value is spread by a cubic B-spline Parzen window (Mattes et al. 2003, with
 // bins padded so that the window stays inside). Windows are counted in fixed point, so that the sums are exact in any
-// order. The derivative is that of the window.
+// order. The derivative is that of the window. A sample of weight w (soft_mask.h) counts with w times its window, and
+// its derivative is that much less; weights below 2^-13 are lost in the unit of counting.
 //
 // Fixed values fall into 64 bins of equal width between minimum and maximum. Moving values are placed at
 // p = 61 (m - minimum) / (maximum - minimum) in [0, 61], and spread over the four bins floor(p) .. floor(p) + 3 by
@@ -95,19 +96,20 @@ INTRAWARP_HD inline uint32_t NmiFixedPoint(float weight) {
   return bits - 0x4b000000u;
 #endif
 }
-// A window's weights in units of 2^-12; the third takes what rounding leaves.
-INTRAWARP_HD inline void NmiCounts(const float weights[4], uint32_t counts[4]) {
+// A window's weights in units of 2^-12; the third takes what rounding leaves of `all`.
+INTRAWARP_HD inline void NmiCounts(const float weights[4], uint32_t counts[4], uint32_t all = kNmiOne) {
   counts[0] = NmiFixedPoint(weights[0]);
   counts[1] = NmiFixedPoint(weights[1]);
   counts[3] = NmiFixedPoint(weights[3]);
-  counts[2] = kNmiOne - counts[0] - counts[1] - counts[3];
+  counts[2] = all - counts[0] - counts[1] - counts[3];
 }
 
 // NMI from a joint histogram: `counts[64 * fixed_bin + moving_bin]` in units of 2^-12. Unless `derivative` is null,
-// derivative[64 * fixed_bin + moving_bin] makes the metric's derivative in a sample's moving value m
+// derivative[64 * fixed_bin + moving_bin] makes the metric's derivative in the moving value m of a sample of weight 1
 //   sum over k < 4 of derivative[64 * f + cell + k] d[k],   d = BsplineDerivatives(t)
 // (0 where the window is not inside). Unless `curvature` is null, curvature[fixed_bin] is h of that bin over the number
-// of samples, per squared intensity (0 for an empty bin); it needs `derivative`. No sample: metric NaN, the rest 0.
+// of samples, per squared intensity (0 for an empty bin); it needs `derivative`. MetricValue::samples is the sum of the
+// samples' weights. No sample: metric NaN, the rest 0.
 MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* derivative, float* curvature = nullptr);
 
 }  // namespace intrawarp

@@ -48,6 +48,7 @@ class NmiCountRows {
  public:
   NmiCountRows(const AffinePlan& plan, const HistogramTask& task, float* scratch)
       : plan_(plan),
+        masking_(plan.masking()),
         sampler_(plan),
         bins_(plan),
         counter_(MovingScale(plan.objective), task),
@@ -58,25 +59,46 @@ class NmiCountRows {
     if (row_.inside.empty()) return;
     bins_.BeginRow(y, z);
     counter_.BeginRow(RoundUp(plan_.size.x));
-    plan_.masked() ? Count<true>(plan_.FixedMaskRow(y, z)) : Count<false>(nullptr);
+    CountRow(plan_.FixedMaskRow(y, z));
     counter_.EndRow();
   }
   void Finish() { counter_.Flush(); }
+  // Under weights, which the histogram holds the sum of.
+  int64_t samples() const { return samples_; }
 
  private:
-  template <bool kMasked>
+  void CountRow(const uint8_t* fixed_mask) {
+    switch (masking_) {
+      case Masking::kNone:
+        return Count<Masking::kNone>(fixed_mask);
+      case Masking::kBinary:
+        return Count<Masking::kBinary>(fixed_mask);
+      case Masking::kWeighted:
+        return Count<Masking::kWeighted>(fixed_mask);
+    }
+  }
+
+  template <Masking kMasking>
   void Count(const uint8_t* fixed_mask) {
     for (int x = row_.inside.begin / kLanes * kLanes; x < row_.inside.end; x += kLanes) {
-      const MF counts = CountingLanes<kMasked>(plan_, row_, x, row_.inside, fixed_mask);
-      counter_.Add(bins_.Rows(x), hn::Load(DF(), row_.value + x), counts);
+      const MF counts = CountingLanes<kMasking != Masking::kNone>(plan_, row_, x, row_.inside, fixed_mask);
+      const VF value = hn::Load(DF(), row_.value + x);
+      if constexpr (kMasking == Masking::kWeighted) {
+        counter_.Add(bins_.Rows(x), value, counts, SampleWeights(plan_, row_, x, counts, fixed_mask));
+        samples_ += static_cast<int64_t>(hn::CountTrue(DF(), counts));
+      } else {
+        counter_.Add(bins_.Rows(x), value, counts);
+      }
     }
   }
 
   const AffinePlan& plan_;
+  const Masking masking_;
   const RowSampler sampler_;
   FixedBins bins_;
   WindowCounter counter_;
   WarpedRow row_;
+  int64_t samples_ = 0;
 };
 
 // From the polynomials of MakeNmiPolynomials.

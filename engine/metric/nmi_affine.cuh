@@ -13,7 +13,7 @@ inline constexpr int kNmiCountThreads = 256, kNmiCountWarps = kNmiCountThreads /
 inline constexpr int kNmiCountCopies = 2;
 
 // Counts a piece: 32 columns of x, args.run rows of y.
-template <bool kMasked>
+template <Masking kMasking>
 __device__ inline void CountPiece(const ObjectiveArgs& args, const AffineMapF& map, int piece, unsigned* histogram) {
   const int columns = (args.fixed_size.x + 31) / 32, runs = (args.fixed_size.y + args.run - 1) / args.run;
   const int x = piece % columns * 32 + (threadIdx.x & 31), y0 = piece / columns % runs * args.run;
@@ -23,16 +23,23 @@ __device__ inline void CountPiece(const ObjectiveArgs& args, const AffineMapF& m
   for (int y = y0; y < y1; ++y) {
     const size_t offset = (static_cast<size_t>(z) * args.fixed_size.y + y) * args.fixed_size.x + x;
     Vec3f index;
-    if (!FindSample<kMasked>(args, map, x, y, z, offset, &index)) continue;
+    float weight;
+    if (!FindSample<kMasking>(args, map, x, y, z, offset, &index, &weight)) continue;
     const float value = SampleLinear(args.moving, args.moving_size, index);
-    run.Add(NmiFixedBin(args.fixed_bins, args.fixed[offset]), MakeNmiWindow(args.moving_bins, value));
+    const int bin = NmiFixedBin(args.fixed_bins, args.fixed[offset]);
+    const NmiWindow window = MakeNmiWindow(args.moving_bins, value);
+    if constexpr (kMasking == Masking::kWeighted) {
+      run.Add(bin, window, weight);
+    } else {
+      run.Add(bin, window);
+    }
   }
   run.Flush();
 }
 
-// Adds the windows of all samples to args.histogram, integers in any order, and says in args.skip whether the
-// evaluation is skipped. Any number of blocks.
-template <bool kMasked, typename Finish>
+// Adds the windows of all samples, by their weights, to args.histogram, integers in any order, and says in args.skip
+// whether the evaluation is skipped. Any number of blocks.
+template <Masking kMasking, typename Finish>
 __global__ void __launch_bounds__(kNmiCountThreads) AffineNmiCountKernel(const ObjectiveArgs args, Finish finish) {
   const bool done = finish.Done();
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.skip = done ? 1 : 0;
@@ -50,7 +57,7 @@ __global__ void __launch_bounds__(kNmiCountThreads) AffineNmiCountKernel(const O
     }
     counted += voxels;
     const int piece = first + threadIdx.x / 32;
-    if (piece < args.pieces) CountPiece<kMasked>(args, map, piece, histogram);
+    if (piece < args.pieces) CountPiece<kMasking>(args, map, piece, histogram);
   }
   FlushHistogram<kNmiCountCopies>(histogram, args.histogram);
 }

@@ -41,10 +41,11 @@ class BinRow {
   const uint8_t* row_ = nullptr;
 };
 
-// Counts into the joint histogram.
+// Counts into the joint histogram, with kWithWeights each sample by its weight.
+template <bool kWithWeights>
 class HistogramPass {
  public:
-  static constexpr bool kForces = false;
+  static constexpr bool kForces = false, kWeighted = kWithWeights;
 
   HistogramPass(const FfdRows& rows, const uint8_t* bins, const HistogramTask& task)
       : bins_(bins), counter_(MovingScale(rows.objective), task), n_(rows.size.x) {}
@@ -54,33 +55,43 @@ class HistogramPass {
     counter_.BeginRow(n_);
   }
   HWY_INLINE MF Select(int x, MF in) const { return bins_.Select(x, in); }
-  HWY_INLINE VF Add(int x, VF value, MF samples) {
-    counter_.Add(bins_.Places(x), value, samples);
+  HWY_INLINE VF Add(int x, VF value, MF samples, VF weights) {
+    if constexpr (kWithWeights) {
+      counter_.Add(bins_.Places(x), value, samples, weights);
+      samples_ += static_cast<int64_t>(hn::CountTrue(DF(), samples));
+    } else {
+      counter_.Add(bins_.Places(x), value, samples);
+    }
     return value;
   }
   HWY_INLINE void Skip(int) {}
   void EndRow() { counter_.EndRow(); }
   // Moves what was counted into the task's totals.
   void Flush() { counter_.Flush(); }
+  // With kWithWeights.
+  int64_t samples() const { return samples_; }
 
  private:
   BinRow bins_;
   WindowCounter counter_;
+  int64_t samples_ = 0;
   int n_;
 };
 
-// Forces of NMI from the polynomials of MakeNmiPolynomials.
+// Forces of NMI from the polynomials of MakeNmiPolynomials, with kWithWeights times the samples' weights.
+template <bool kWithWeights>
 class NmiPass {
  public:
-  static constexpr bool kForces = true;
+  static constexpr bool kForces = true, kWeighted = kWithWeights;
 
   NmiPass(const FfdRows& rows, const uint8_t* bins, const float* polynomials)
       : bins_(bins), scale_(MovingScale(rows.objective)), polynomials_(polynomials) {}
 
   void BeginRow(int64_t offset) { bins_.BeginRow(offset); }
   HWY_INLINE MF Select(int x, MF in) const { return bins_.Select(x, in); }
-  HWY_INLINE VF Add(int x, VF value, MF samples) {
-    return LookUpNmi<false>(scale_, polynomials_, bins_.Places(x), value, samples).derivative;
+  HWY_INLINE VF Add(int x, VF value, MF samples, VF weights) {
+    const VF derivative = LookUpNmi<false>(scale_, polynomials_, bins_.Places(x), value, samples).derivative;
+    return kWithWeights ? weights * derivative : derivative;
   }
   HWY_INLINE void Skip(int) {}
   void EndRow() {}

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "engine/device/warp.cuh"
 #include "engine/metric/ffd_march.cuh"
 #include "engine/metric/nmi.cuh"
 #include "engine/metric/nmi.h"
@@ -16,8 +17,8 @@
 namespace intrawarp::cuda {
 
 inline constexpr int kCountTileY = 16;
-// Integers in no order: blocks take the next piece as they come.
-template <int kCopies, bool kMasked>
+// Integers in no order: blocks take the next piece as they come. kWeighted: adds the number of samples to *a.samples.
+template <int kCopies, Masking kMasking>
 __global__ void __launch_bounds__(kFfdTileX* kCountTileY, 2) NmiCountKernel(const FfdArgs a) {
   if (a.skip != nullptr && *a.skip != 0) return;
   extern __shared__ float4 dynamic_shared[];
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(kFfdTileX* kCountTileY, 2) NmiCountKernel(cons
   const size_t plane = static_cast<size_t>(a.size.x) * a.size.y;
   const int piece_voxels = kFfdTileX * kCountTileY * a.tiles.run;
   int counted = 0;
+  unsigned long long samples = 0;
   for (;;) {
     __syncthreads();
     if (threadIdx.x == 0) next = atomicAdd(a.next_piece, 1u);
@@ -47,12 +49,22 @@ __global__ void __launch_bounds__(kFfdTileX* kCountTileY, 2) NmiCountKernel(cons
       const int bin = march.valid ? a.fixed_bins[offset] : kNmiNoBin;
       if (bin == kNmiNoBin) continue;
       MovingSample sample;
-      if (!SampleMoving<kMasked>(a, march.frame, march.Position(i, march.VoxelWeights(i)), &sample)) continue;
-      run.Add(bin, MakeNmiWindow(a.moving_bins, sample.value));
+      if (!SampleMoving<kMasking>(a, march.frame, march.Position(i, march.VoxelWeights(i)), &sample)) continue;
+      const NmiWindow window = MakeNmiWindow(a.moving_bins, sample.value);
+      if constexpr (kMasking == Masking::kWeighted) {
+        run.Add(bin, window, FixedWeight(a, offset) * sample.weight);
+        ++samples;
+      } else {
+        run.Add(bin, window);
+      }
     }
     run.Flush();
   }
   FlushHistogram<kCopies>(histogram, a.histogram);
+  if constexpr (kMasking == Masking::kWeighted) {
+    samples = WarpSum(samples);
+    if (threadIdx.x % 32 == 0) atomicAdd(a.samples, samples);
+  }
 }
 
 static __global__ void FixedBinsKernel(const float* fixed, const uint8_t* mask, NmiScale scale, size_t voxels,

@@ -31,7 +31,7 @@ namespace HWY_NAMESPACE {
 struct WarpedRow {
   float* value;
   float* gradient[3];
-  // 1 where the moving mask is set, 0 elsewhere; null without a moving mask.
+  // The weights of the moving mask: 1 where a binary one is set, 0 where a mask is 0; null without a moving mask.
   float* in_mask;
   // The voxels that map inside; nothing is known of the others.
   Range inside;
@@ -47,12 +47,18 @@ inline WarpedRow MakeWarpedRow(float* scratch, int n, bool with_mask) {
       first, {first + stride, first + 2 * stride, first + 3 * stride}, with_mask ? first + 4 * stride : nullptr, {}};
 }
 
+// MaskWeight of bytes, in lanes.
+HWY_INLINE VF MaskWeights(VF bytes, float weight_per_unit) {
+  return hn::Min(bytes * Splat(weight_per_unit), Splat(1.0f));
+}
+
 class RowSampler {
  public:
   explicit RowSampler(const AffinePlan& plan)
       : plan_(plan),
         corners_(plan.objective.moving),
         mask_(plan.objective.moving_mask.data),
+        weight_per_unit_(plan.objective.moving_mask.weight_per_unit),
         size_(plan.objective.moving.geometry.size),
         plain_(size_.x == 1 || corners_.voxels() > std::numeric_limits<int32_t>::max()) {
     for (int a = 0; a < 3; ++a) {
@@ -172,18 +178,17 @@ class RowSampler {
         nearest[a] = Truncate(hn::Min(hn::Max(index, Zeros()), Splat(size_[a] - 1.0f)));
       }
       HWY_ALIGN int32_t offsets[kLanes];
-      HWY_ALIGN float in_mask[kLanes];
+      HWY_ALIGN float bytes[kLanes];
       hn::Store(corners_.Offset(nearest[0], nearest[1], nearest[2]), DI(), offsets);
-      for (int i = 0; i < kLanes; ++i) in_mask[i] = mask_[offsets[i]];
-      const MF set = hn::Ne(hn::Load(DF(), in_mask), Zeros());
-      hn::Store(hn::IfThenElseZero(set, Splat(1.0f)), DF(), out->in_mask + x);
+      for (int i = 0; i < kLanes; ++i) bytes[i] = mask_[offsets[i]];
+      hn::Store(MaskWeights(hn::Load(DF(), bytes), weight_per_unit_), DF(), out->in_mask + x);
     }
   }
 
   void SampleMaskPlain(const Line& line, WarpedRow* out) const {
     for (int x = out->inside.begin; x < out->inside.end; ++x) {
       const size_t nearest = NearestOffset(size_, {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)});
-      out->in_mask[x] = mask_[nearest] != 0 ? 1.0f : 0.0f;
+      out->in_mask[x] = MaskWeight(mask_[nearest], weight_per_unit_);
     }
   }
 
@@ -285,6 +290,7 @@ class RowSampler {
   const AffinePlan& plan_;
   const CornerReader corners_;
   const uint8_t* mask_;
+  float weight_per_unit_;
   Int3 size_;
   // Sampled voxel by voxel: what the vectors have no index for.
   bool plain_;

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "engine/metric/ffd_passes-inl.h"
-#include "engine/metric/metric.h"
+#include "engine/metric/ssd.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,11 +18,11 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// Sums (m - f)^2. A sample's force is m - f.
-template <bool kWithForces>
+// Sums w (m - f)^2, with w = 1 unless kWithWeights. A sample's force is w (m - f).
+template <bool kWithForces, bool kWithWeights>
 class SsdPass {
  public:
-  static constexpr bool kForces = kWithForces;
+  static constexpr bool kForces = kWithForces, kWeighted = kWithWeights;
 
   explicit SsdPass(const FfdRows& rows)
       : fixed_(rows.objective.fixed.data), reader_(ReaderOf(rows.objective.fixed)), mask_(rows) {}
@@ -30,27 +30,35 @@ class SsdPass {
   void BeginRow(int64_t offset) {
     row_ = fixed_ + offset;
     mask_.BeginRow(offset);
-    lanes_ = Zeros();
+    lanes_ = weight_lanes_ = Zeros();
   }
   HWY_INLINE MF Select(int x, MF in) const { return mask_.Select(x, in); }
-  HWY_INLINE VF Add(int x, VF value, MF samples) {
+  HWY_INLINE VF Add(int x, VF value, MF samples, VF weights) {
     const VF difference = hn::IfThenElseZero(samples, value - reader_.Load(row_ + x));
-    lanes_ = hn::MulAdd(difference, difference, lanes_);
+    const VF weighted = kWithWeights ? weights * difference : difference;
+    lanes_ = hn::MulAdd(weighted, difference, lanes_);
+    if (kWithWeights) weight_lanes_ = weight_lanes_ + weights;
     samples_ += static_cast<int64_t>(hn::CountTrue(DF(), samples));
-    return difference;
+    return weighted;
   }
   HWY_INLINE void Skip(int) {}
-  void EndRow() { value_ += Total(lanes_); }
+  void EndRow() {
+    value_ += Total(lanes_);
+    if (kWithWeights) weight_ += Total(weight_lanes_);
+  }
 
-  MetricValue Sums() const { return {value_, static_cast<double>(samples_)}; }
+  SsdSums Sums() const {
+    const auto samples = static_cast<double>(samples_);
+    return {value_, kWithWeights ? weight_ : samples, samples};
+  }
 
  private:
   const float* fixed_;
   const float* row_ = nullptr;
   ImageReader reader_;
   MaskRow mask_;
-  VF lanes_ = Zeros();
-  double value_ = 0;
+  VF lanes_ = Zeros(), weight_lanes_ = Zeros();
+  double value_ = 0, weight_ = 0;
   int64_t samples_ = 0;
 };
 

@@ -7,26 +7,36 @@
 
 namespace intrawarp::cuda {
 
-// Adds up (value, samples) of all threads, and then of all blocks in a fixed order. True in thread 0 of the last block,
-// where *total gets the sums. kThreads threads call it.
-template <int kThreads>
-__device__ bool SumOverBlocks(const FfdArgs& a, double value, double samples, double2* total) {
-  __shared__ double2 scratch[kThreads];
+// Sums over samples: w (m - f)^2, 1 and, of soft masks, w.
+inline constexpr int kSampleSums = 3;
+template <int kSums>
+struct SampleSums {
+  static_assert(kSums <= kSampleSums);
+  double of[kSums] = {};
+};
+
+// Adds up the sums of all threads, and then of all blocks in a fixed order. True in thread 0 of the last block, where
+// *total gets them. kThreads threads call it.
+template <int kThreads, int kSums>
+__device__ bool SumOverBlocks(const FfdArgs& a, const SampleSums<kSums>& sums, SampleSums<kSums>* total) {
+  __shared__ double scratch[kThreads][kSums];
   __shared__ bool last;
-  const auto block_sum = [&] {
+  const auto block_sum = [&](const SampleSums<kSums>& own) {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) scratch[threadIdx.x][k] = own.of[k];
     for (int half = kThreads / 2; half > 0; half /= 2) {
       __syncthreads();
       if (threadIdx.x < half) {
-        scratch[threadIdx.x].x += scratch[threadIdx.x + half].x;
-        scratch[threadIdx.x].y += scratch[threadIdx.x + half].y;
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) scratch[threadIdx.x][k] += scratch[threadIdx.x + half][k];
       }
     }
   };
   __syncthreads();
-  scratch[threadIdx.x] = {value, samples};
-  block_sum();
+  block_sum(sums);
   if (threadIdx.x == 0) {
-    a.block_sums[blockIdx.x] = scratch[0];
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) a.block_sums[kSums * blockIdx.x + k] = scratch[0][k];
     __threadfence();
     last = atomicAdd(a.ticket, 1u) == gridDim.x - 1;
     if (last) *a.ticket = 0;
@@ -34,16 +44,15 @@ __device__ bool SumOverBlocks(const FfdArgs& a, double value, double samples, do
   __syncthreads();
   if (!last) return false;
   __threadfence();
-  double2 sum = {0, 0};
+  SampleSums<kSums> blocks;
   for (int i = threadIdx.x; i < gridDim.x; i += kThreads) {
-    const double2 b = __ldcg(a.block_sums + i);
-    sum.x += b.x;
-    sum.y += b.y;
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) blocks.of[k] += __ldcg(a.block_sums + kSums * i + k);
   }
   __syncthreads();
-  scratch[threadIdx.x] = sum;
-  block_sum();
-  *total = scratch[0];
+  block_sum(blocks);
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) total->of[k] = scratch[0][k];
   return threadIdx.x == 0;
 }
 

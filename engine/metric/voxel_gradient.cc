@@ -7,21 +7,22 @@
 namespace intrawarp {
 namespace {
 
-LnccTask MakeLnccTask(const FfdObjective& o, const float* warped) {
-  LnccTask task{o.fixed.data, warped, o.fixed.geometry.size, o.lncc_sigma};
+LnccTask MakeLnccTask(const FfdObjective& o, const WarpedImage& warped) {
+  LnccTask task{o.fixed.data, warped.voxels, o.fixed.geometry.size, o.lncc_sigma};
+  task.weights = warped.weights;
   task.fixed_floor = kLnccFlat * o.fixed_stddev * o.fixed_stddev;
   task.moving_floor = kLnccFlat * o.moving_stddev * o.moving_stddev;
   return task;
 }
 
-NgfTask MakeNgfTask(const FfdObjective& o, const float* warped) {
+NgfTask MakeNgfTask(const FfdObjective& o, const WarpedImage& warped) {
   const Geometry& fixed = o.fixed.geometry;
-  return {o.fixed.data, warped, fixed.size, fixed.spacing, o.fixed_edge, o.moving_edge};
+  return {o.fixed.data, warped.voxels, fixed.size, fixed.spacing, o.fixed_edge, o.moving_edge, warped.weights};
 }
 
 }  // namespace
 
-absl::Status EvaluateVoxelGradient(const ExecContext& ctx, const FfdObjective& objective, const float* warped,
+absl::Status EvaluateVoxelGradient(const ExecContext& ctx, const FfdObjective& objective, const WarpedImage& warped,
                                    const int* skip, float* voxel_gradient, MetricValue* value) {
   if (objective.metric == MetricKind::kLncc) {
     return EvaluateLncc(ctx, MakeLnccTask(objective, warped), skip, voxel_gradient, value);

@@ -10,9 +10,15 @@
 
 namespace intrawarp {
 
+// The warped moving image and the weights of its voxels, as LnccTask and NgfTask have them.
+struct WarpedImage {
+  const float* voxels = nullptr;
+  const float* weights = nullptr;
+};
+
 // EvaluateLncc or EvaluateNgf, by the objective's metric and with its parameters. Workspace:
 // VoxelGradientWorkspaceBytes.
-absl::Status EvaluateVoxelGradient(const ExecContext& ctx, const FfdObjective& objective, const float* warped,
+absl::Status EvaluateVoxelGradient(const ExecContext& ctx, const FfdObjective& objective, const WarpedImage& warped,
                                    const int* skip, float* voxel_gradient, MetricValue* value);
 // 0 for a metric that needs no neighbourhood.
 int64_t VoxelGradientWorkspaceBytes(MetricKind metric, Int3 size);

@@ -37,10 +37,12 @@ absl::Status Pull(const ExecContext& ctx, const DiscreteSearch& search, const No
 }  // namespace
 
 absl::Status SearchDisplacements(const ExecContext& ctx, const PooledDescriptor* fixed, const PooledDescriptor* moving,
-                                 Int3 size, Int3 reach, float* displacement, const NodePulls& pulls) {
+                                 Int3 size, Int3 reach, float* displacement, const NodePulls& pulls,
+                                 const NodeWeights& weights) {
   INTRAWARP_RETURN_IF_ERROR(ValidateReach(size, reach));
   ArenaScope scope(ctx.arena());
   DiscreteSearch search{.fixed = fixed, .moving = moving, .size = size, .reach = reach, .displacement = displacement};
+  search.weights = weights;
   search.stride = Stride(size);
   INTRAWARP_ASSIGN_OR_RETURN(search.costs, ctx.arena().Allocate<uint16_t>(search.stride * LabelCount(reach)));
   INTRAWARP_ASSIGN_OR_RETURN(search.best, ctx.arena().Allocate<int32_t>(search.stride));

@@ -24,12 +24,13 @@ namespace intrawarp::cpu {
 // Rows are padded to a multiple of this many nodes, the most lanes of a vector.
 constexpr int kRowAlignment = 16;
 constexpr int kNodesAtOnce = 64;
-// The channels of a row, and their sums of squares.
+// The channels of a row, and their sums of squares; with weights these, too (WeightSteps).
 constexpr int kPlanes = kDescriptorChannels + 1;
 
 // The rows of both images as float32, which holds products and sums of channels exactly: plane c of row r begins at
-// (r kPlanes + c) times the width. The moving rows have reach.x zeros on either side.
+// (r planes + c) times the width. The moving rows have reach.x zeros on either side.
 struct DescriptorRows {
+  int planes = kPlanes;
   int width = 0, moving_width = 0;
   std::vector<float> fixed, moving;
   // A moving row outside the image.
@@ -50,8 +51,9 @@ using DU16 = hn::Rebind<uint16_t, DI>;
 using VI = hn::Vec<DI>;
 
 // The costs of a row of fixed nodes with the moving nodes that their label leads to, as many as `width`.
-void RowCosts(const float* HWY_RESTRICT fixed, const float* HWY_RESTRICT moving, int width, int moving_width,
-              int32_t* HWY_RESTRICT out) {
+template <bool kWeighted>
+HWY_INLINE void MakeRowCosts(const float* HWY_RESTRICT fixed, const float* HWY_RESTRICT moving, int width,
+                             int moving_width, int32_t* HWY_RESTRICT out) {
   const DF d;
   const DI di;
   const int lanes = static_cast<int>(hn::Lanes(d));
@@ -62,9 +64,28 @@ void RowCosts(const float* HWY_RESTRICT fixed, const float* HWY_RESTRICT moving,
     }
     const auto squares = hn::LoadU(d, fixed + kDescriptorChannels * width + x);
     const auto others = hn::LoadU(d, moving + kDescriptorChannels * moving_width + x);
+    if (kWeighted) {
+      // As WeightedCost.
+      const VI added = hn::ConvertTo(di, hn::Sub(others, hn::Add(product, product)));
+      const VI of_fixed = hn::ConvertTo(di, hn::LoadU(d, fixed + kPlanes * width + x));
+      const VI of_moving = hn::ConvertTo(di, hn::LoadU(d, moving + kPlanes * moving_width + x));
+      const VI sum = hn::Add(hn::ConvertTo(di, squares), hn::ShiftRight<8>(hn::Mul(of_moving, added)));
+      const auto has_one = hn::RebindMask(di, hn::Gt(squares, hn::Zero(d)));
+      hn::StoreU(hn::IfThenElseZero(has_one, hn::ShiftRight<8>(hn::Mul(of_fixed, sum))), di, out + x);
+      continue;
+    }
     const auto cost = hn::Sub(hn::Add(squares, others), hn::Add(product, product));
     hn::StoreU(hn::ConvertTo(di, hn::IfThenElseZero(hn::Gt(squares, hn::Zero(d)), cost)), di, out + x);
   }
+}
+
+void RowCosts(const float* HWY_RESTRICT fixed, const float* HWY_RESTRICT moving, int width, int moving_width,
+              int32_t* HWY_RESTRICT out) {
+  MakeRowCosts<false>(fixed, moving, width, moving_width, out);
+}
+void WeightedRowCosts(const float* HWY_RESTRICT fixed, const float* HWY_RESTRICT moving, int width, int moving_width,
+                      int32_t* HWY_RESTRICT out) {
+  MakeRowCosts<true>(fixed, moving, width, moving_width, out);
 }
 
 HWY_INLINE VI Smoothed(VI a, VI b, VI c, VI d, VI e) {
@@ -126,20 +147,24 @@ namespace intrawarp::cpu {
 namespace {
 
 HWY_EXPORT(RowCosts);
+HWY_EXPORT(WeightedRowCosts);
 HWY_EXPORT(SmoothRow);
 HWY_EXPORT(SmoothToCosts);
 HWY_EXPORT(TakeLabel);
 
 int64_t Rows(Int3 size) { return int64_t{size.y} * size.z; }
 
-std::vector<float> MakeRows(const PooledDescriptor* nodes, Int3 size, int before, int width) {
-  std::vector<float> rows(Rows(size) * kPlanes * width);
+// `weights` are read where there are more than kPlanes `planes`.
+std::vector<float> MakeRows(const PooledDescriptor* nodes, const uint8_t* weights, int planes, Int3 size, int before,
+                            int width) {
+  std::vector<float> rows(Rows(size) * planes * width);
   ParallelFor(Rows(size), [&](int64_t row) {
-    float* out = rows.data() + row * kPlanes * width + before;
+    float* out = rows.data() + row * planes * width + before;
     for (int x = 0; x < size.x; ++x) {
       const PooledDescriptor& node = nodes[row * size.x + x];
       for (int c = 0; c < kDescriptorChannels; ++c) out[c * width + x] = node.channel[c];
       out[kDescriptorChannels * width + x] = static_cast<float>(node.squares);
+      if (planes > kPlanes) out[kPlanes * width + x] = static_cast<float>(WeightSteps(weights, row * size.x + x));
     }
   });
   return rows;
@@ -147,11 +172,12 @@ std::vector<float> MakeRows(const PooledDescriptor* nodes, Int3 size, int before
 
 DescriptorRows MakeDescriptorRows(const DiscreteSearch& in) {
   DescriptorRows rows;
+  rows.planes = in.weighted() ? kPlanes + 1 : kPlanes;
   rows.width = (in.size.x + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   rows.moving_width = rows.width + 2 * in.reach.x;
-  rows.fixed = MakeRows(in.fixed, in.size, 0, rows.width);
-  rows.moving = MakeRows(in.moving, in.size, in.reach.x, rows.moving_width);
-  rows.nothing.resize(kPlanes * rows.moving_width);
+  rows.fixed = MakeRows(in.fixed, in.weights.fixed, rows.planes, in.size, 0, rows.width);
+  rows.moving = MakeRows(in.moving, in.weights.moving, rows.planes, in.size, in.reach.x, rows.moving_width);
+  rows.nothing.resize(rows.planes * rows.moving_width);
   return rows;
 }
 
@@ -177,12 +203,16 @@ void PlanesOfLabel(const DiscreteSearch& in, const DescriptorRows& rows, Int3 la
     for (int y = 0; y < n.y; ++y) {
       const int other_y = y + label.y, other_z = z + label.z;
       const bool inside = other_y >= 0 && other_z >= 0 && other_y < n.y && other_z < n.z;
-      const float* fixed = rows.fixed.data() + (int64_t{z} * n.y + y) * kPlanes * width;
-      const float* moving = inside
-                                ? rows.moving.data() + (int64_t{other_z} * n.y + other_y) * kPlanes * rows.moving_width
-                                : rows.nothing.data();
-      HWY_DYNAMIC_DISPATCH(RowCosts)
-      (fixed, moving + in.reach.x + label.x, rows.width, rows.moving_width, raw + 2);
+      const float* fixed = rows.fixed.data() + (int64_t{z} * n.y + y) * rows.planes * width;
+      const int64_t other_row = int64_t{other_z} * n.y + other_y;
+      const float* moving =
+          (inside ? rows.moving.data() + other_row * rows.planes * rows.moving_width : rows.nothing.data()) +
+          in.reach.x + label.x;
+      if (in.weighted()) {
+        HWY_DYNAMIC_DISPATCH(WeightedRowCosts)(fixed, moving, rows.width, rows.moving_width, raw + 2);
+      } else {
+        HWY_DYNAMIC_DISPATCH(RowCosts)(fixed, moving, rows.width, rows.moving_width, raw + 2);
+      }
       HWY_DYNAMIC_DISPATCH(SmoothRow)(raw + 2, 1, rows.width, scratch + (y + 2) * width);
     }
     for (int y = 0; y < n.y; ++y) {

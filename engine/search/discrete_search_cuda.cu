@@ -20,12 +20,13 @@ constexpr int kWideX = kTileX + 2 * kHalo, kWideY = kTileY + 2 * kHalo;
 constexpr int kNodesAtOnce = 64, kLabelGroups = 8, kWarp = 32;
 constexpr int kThreads = 128;
 
-__device__ int Distance(const PooledDescriptor& f, const PooledDescriptor& m) {
+// M's squares less twice the product of F and M.
+__device__ int Added(const PooledDescriptor& f, const PooledDescriptor& m) {
   const auto* a = reinterpret_cast<const uint32_t*>(f.channel);
   const auto* b = reinterpret_cast<const uint32_t*>(m.channel);
   uint32_t product = 0;
   for (int i = 0; i < kDescriptorChannels / 4; ++i) product = __dp4a(a[i], b[i], product);
-  return static_cast<int>(f.squares + m.squares - 2 * product);
+  return static_cast<int>(m.squares - 2 * product);
 }
 
 __device__ PooledDescriptor Load(const PooledDescriptor* p) {
@@ -52,16 +53,26 @@ __device__ TilePlace MakeTilePlace(const DiscreteSearch& in, Int3 label, int x, 
   return place;
 }
 
+template <bool kWeighted>
 __device__ int CostAt(const DiscreteSearch& in, const TilePlace& place, int plane, bool has_other_plane) {
   if (!place.is_in_fixed) return 0;
   const PooledDescriptor f = Load(in.fixed + place.fixed + plane);
   if (f.squares == 0) return 0;
-  if (!place.is_in_moving || !has_other_plane) return static_cast<int>(f.squares);
-  return Distance(f, Load(in.moving + place.moving + plane));
+  const int squares = static_cast<int>(f.squares);
+  const bool has_other = place.is_in_moving && has_other_plane;
+  if constexpr (kWeighted) {
+    const int added = has_other ? Added(f, Load(in.moving + place.moving + plane)) : 0;
+    return WeightedCost(squares, added, WeightSteps(in.weights.fixed, place.fixed + plane),
+                        has_other ? WeightSteps(in.weights.moving, place.moving + plane) : 0);
+  } else {
+    if (!has_other) return squares;
+    return squares + Added(f, Load(in.moving + place.moving + plane));
+  }
 }
 
 __device__ int Smoothed(int a, int b, int c, int d, int e) { return a + e + 2 * (b + d) + 3 * c; }
 
+template <bool kWeighted>
 __global__ void __launch_bounds__(kTileThreads) CostKernel(const __grid_constant__ DiscreteSearch in) {
   constexpr int kWide = kWideX * kWideY, kTall = kTileX * kWideY;
   constexpr int kPlaces = (kWide + kTileThreads - 1) / kTileThreads;
@@ -86,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads) CostKernel(const __grid_constant
       const bool has_other_plane = z + label.z >= 0 && z + label.z < in.size.z;
       for (int i = 0; i < kPlaces; ++i) {
         const int place = i * kTileThreads + threadIdx.x;
-        if (place < kWide) plane[place] = CostAt(in, places[i], z * plane_nodes, has_other_plane);
+        if (place < kWide) plane[place] = CostAt<kWeighted>(in, places[i], z * plane_nodes, has_other_plane);
       }
       __syncthreads();
       for (int place = threadIdx.x; place < kTall; place += kTileThreads) {
@@ -192,7 +203,11 @@ unsigned Blocks(int64_t count, int threads) { return static_cast<unsigned>((coun
 absl::Status ComputeCosts(const ExecContext& ctx, const DiscreteSearch& in) {
   const unsigned tiles = Blocks(in.size.x, kTileX) * Blocks(in.size.y, kTileY);
   const dim3 blocks(tiles, static_cast<unsigned>(LabelCount(in.reach)));
-  CostKernel<<<blocks, kTileThreads, 0, CudaStream(ctx)>>>(in);
+  if (in.weighted()) {
+    CostKernel<true><<<blocks, kTileThreads, 0, CudaStream(ctx)>>>(in);
+  } else {
+    CostKernel<false><<<blocks, kTileThreads, 0, CudaStream(ctx)>>>(in);
+  }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

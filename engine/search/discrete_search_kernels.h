@@ -24,6 +24,7 @@ inline constexpr int kCostAlignment = 64;
 struct DiscreteSearch {
   const PooledDescriptor* fixed = nullptr;
   const PooledDescriptor* moving = nullptr;
+  NodeWeights weights;
   Int3 size, reach;
   // Workspace: the costs, by label and node; the best label of each node; u, by axis and node. `stride` is the distance
   // of two labels, and of two axes of u.
@@ -32,7 +33,21 @@ struct DiscreteSearch {
   int32_t* best = nullptr;
   int32_t* u = nullptr;
   float* displacement = nullptr;
+
+  bool weighted() const { return weights.fixed != nullptr || weights.moving != nullptr; }
 };
+
+// A weight in steps of 1/256: 256 for 255. Costs times it stay within 32 bits.
+INTRAWARP_HD inline int WeightSteps(int byte) { return byte + (byte >> 7); }
+INTRAWARP_HD inline int WeightSteps(const uint8_t* weights, int64_t node) {
+  return weights == nullptr ? 256 : WeightSteps(weights[node]);
+}
+
+// The cost of a place from F's squares, and from what M adds to them: M's squares less twice the product. The weights
+// are those of both nodes, in steps. Rounds down, and not below 0.
+INTRAWARP_HD inline int WeightedCost(int squares, int added, int fixed_steps, int moving_steps) {
+  return (fixed_steps * (squares + ((moving_steps * added) >> 8))) >> 8;
+}
 
 INTRAWARP_HD inline Int3 LabelAt(Int3 reach, int label) {
   const int nx = 2 * reach.x + 1, ny = 2 * reach.y + 1;

@@ -66,7 +66,8 @@ absl::StatusOr<SearchLayout> LayOutSearch(const Geometry& fixed, std::optional<d
 }
 
 absl::Status DescribeNodes(const ExecContext& ctx, const PreparedImage& image, ConstMaskView mask,
-                           const Transform& transform, const SearchLayout& layout, PooledDescriptor* out) {
+                           const Transform& transform, const SearchLayout& layout, PooledDescriptor* out,
+                           uint8_t* weights) {
   ArenaScope scope(ctx.arena());
   const int64_t voxels = layout.voxels.voxels();
   INTRAWARP_ASSIGN_OR_RETURN(float* const values, ctx.arena().Allocate<float>(voxels));
@@ -76,7 +77,7 @@ absl::Status DescribeNodes(const ExecContext& ctx, const PreparedImage& image, C
   INTRAWARP_RETURN_IF_ERROR(SampleImage(ctx, image, mask, transform, layout.voxels, values, valid));
   INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {values, layout.voxels}, valid, kNeighbourDistance,
                                                DescriptorFloor(image.statistics().stddev), descriptors, noise));
-  return PoolDescriptors(ctx, descriptors, valid, layout.nodes.size, layout.block, out);
+  return PoolDescriptors(ctx, descriptors, valid, layout.nodes.size, layout.block, out, weights);
 }
 
 int64_t DescribeNodesWorkspaceBytes(const SearchLayout& layout) {

@@ -41,9 +41,11 @@ inline constexpr int kDefaultReach = 8;
 absl::StatusOr<SearchLayout> LayOutSearch(const Geometry& fixed, std::optional<double> node_mm,
                                           std::optional<double> range_mm);
 
-// The descriptors of layout.nodes for `image` at T(p). Stream-ordered. Workspace: DescribeNodesWorkspaceBytes.
+// The descriptors of layout.nodes for `image` at T(p). Unless `weights` is null, the mask has weights, and so have the
+// nodes (PoolDescriptors). Stream-ordered. Workspace: DescribeNodesWorkspaceBytes.
 absl::Status DescribeNodes(const ExecContext& ctx, const PreparedImage& image, ConstMaskView mask,
-                           const Transform& transform, const SearchLayout& layout, PooledDescriptor* out);
+                           const Transform& transform, const SearchLayout& layout, PooledDescriptor* out,
+                           uint8_t* weights = nullptr);
 int64_t DescribeNodesWorkspaceBytes(const SearchLayout& layout);
 
 }  // namespace intrawarp

@@ -19,6 +19,8 @@
 #ifndef INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_
 #define INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/image/warp_kernels.h"
@@ -58,10 +60,17 @@ absl::Status ComposePlanes(const ExecContext& ctx, const float* inner, const flo
 
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
 
+// A byte for each voxel of an image, and their place on the grid that it is warped to.
+struct WarpBytes {
+  const uint8_t* in = nullptr;
+  uint8_t* out = nullptr;
+};
+
 // warp.out = the image at warp.index_map(x) + warp.displacement_map.Linear(u(x)), u = exp(factor * velocity) - id as in
 // ExponentiateVectorField; warp.displacement is not used. The image may have more voxels than the velocity, over the
 // same domain: u is then as ResampleVectorField makes it. Where an exponential takes more than `max_squarings`, nothing
-// is made and *too_few is 1 (it may be what `skip` is). `work`: two fields.
+// is made and *too_few is 1 (it may be what `skip` is). `work`: two fields. Unless warp_bytes.in is null,
+// warp_bytes.out = the byte at the voxel nearest to where the image is sampled (NearestByte).
 struct ExponentialWarpTask {
   const float* velocity = nullptr;
   Int3 size;
@@ -73,6 +82,7 @@ struct ExponentialWarpTask {
   // Whether fields between the steps are held in float16.
   bool half = false;
   WarpTask warp;
+  WarpBytes warp_bytes;
 };
 absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip);
 

@@ -8,6 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/dependent_launch.cuh"
+#include "engine/image/nearest_byte.h"
 #include "engine/transform/vector_planes.h"
 
 namespace intrawarp::cuda {
@@ -576,9 +577,9 @@ __global__ void __launch_bounds__(kComposeThreads, 5) SquaringKernel(const StepT
 }
 
 // `starts`: the image's index at the rows of the block. kWide: the field and the image are.
-template <bool kWide, typename Field>
+template <bool kWide, bool kBytes, typename Field>
 __device__ void WarpTile(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
-                         const Vec3f* starts) {
+                         const WarpBytes& bytes, const Vec3f* starts) {
   const Int3 size = t.size;
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
@@ -596,21 +597,23 @@ __device__ void WarpTile(const Field& field, const StepTask& t, ComposeScales sc
     const Vec3f index = *start + at.x * step + warp.displacement_map.Linear(u);
     warp.out[i] =
         IsInside(warp.moving_size, index) ? SampleScalar(warp.moving, Corners<kWide>(image, index)) : warp.fill;
+    if constexpr (kBytes) bytes.out[i] = NearestByte(bytes.in, warp.moving_size, index);
   }
 }
-template <typename Field>
+template <bool kBytes, typename Field>
 __device__ void WarpBlock(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
-                          const Vec3f* starts) {
+                          const WarpBytes& bytes, const Vec3f* starts) {
   if (t.size.x > 1 && warp.moving_size.x > 1) {
-    WarpTile<true>(field, t, scales, warp, starts);
+    WarpTile<true, kBytes>(field, t, scales, warp, bytes, starts);
   } else {
-    WarpTile<false>(field, t, scales, warp, starts);
+    WarpTile<false, kBytes>(field, t, scales, warp, bytes, starts);
   }
 }
 
-template <typename Work>
-__global__ void __launch_bounds__(kComposeThreads, 5)
-    LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const int* skip) {
+// kBytes: there are bytes to warp.
+template <typename Work, bool kBytes>
+__global__ void __launch_bounds__(kComposeThreads, kBytes ? 4 : 5)
+    LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const WarpBytes bytes, const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
   AwaitPrevious();
   if (IsSkipped(skip)) return;
@@ -624,9 +627,9 @@ __global__ void __launch_bounds__(kComposeThreads, 5)
   }
   __syncthreads();
   if (n > 0) {
-    WarpBlock(Work(t.before(0), t.voxels()), t, ComposeScales(), warp, starts);
+    WarpBlock<kBytes>(Work(t.before(0), t.voxels()), t, ComposeScales(), warp, bytes, starts);
   } else {
-    WarpBlock(ReadPlanes(t.velocity, t.voxels()), t, MidpointScales(t.factor), warp, starts);
+    WarpBlock<kBytes>(ReadPlanes(t.velocity, t.voxels()), t, MidpointScales(t.factor), warp, bytes, starts);
   }
 }
 
@@ -687,9 +690,9 @@ class FieldColumn {
 };
 
 // The warp by a field on a grid with fewer voxels than the image that is made. kWide: the field and the image are.
-template <bool kWide, typename Field>
+template <bool kWide, bool kBytes, typename Field>
 __device__ void WarpByCoarserTile(const Field& field, Int3 field_size, GridScale scale, int depth, const WarpTask& warp,
-                                  const Vec3f* starts) {
+                                  const WarpBytes& bytes, const Vec3f* starts) {
   const Int3 size = warp.out_size;
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
@@ -706,13 +709,14 @@ __device__ void WarpByCoarserTile(const Field& field, Int3 field_size, GridScale
     const Vec3f index = *start + static_cast<float>(x) * step + warp.displacement_map.Linear(u);
     warp.out[i] =
         IsInside(warp.moving_size, index) ? SampleScalar(warp.moving, Corners<kWide>(image, index)) : warp.fill;
+    if constexpr (kBytes) bytes.out[i] = NearestByte(bytes.in, warp.moving_size, index);
   }
 }
 
-template <typename Work>
+template <typename Work, bool kBytes>
 __global__ void __launch_bounds__(kComposeThreads, 4)
     WarpByCoarserKernel(const StepTask t, GridScale scale, int depth, const __grid_constant__ WarpTask warp,
-                        const int* skip) {
+                        const WarpBytes bytes, const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
   AwaitPrevious();
   if (IsSkipped(skip) || t.squarings() > t.limit) return;
@@ -724,9 +728,9 @@ __global__ void __launch_bounds__(kComposeThreads, 4)
   __syncthreads();
   const Work field(t.before(1), t.voxels());
   if (t.size.x > 1 && warp.moving_size.x > 1) {
-    WarpByCoarserTile<true>(field, t.size, scale, depth, warp, starts);
+    WarpByCoarserTile<true, kBytes>(field, t.size, scale, depth, warp, bytes, starts);
   } else {
-    WarpByCoarserTile<false>(field, t.size, scale, depth, warp, starts);
+    WarpByCoarserTile<false, kBytes>(field, t.size, scale, depth, warp, bytes, starts);
   }
 }
 
@@ -925,7 +929,7 @@ absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, I
 
 namespace {
 
-template <typename Work>
+template <typename Work, bool kBytes>
 absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
   const int depth = ComposeDepth(task.size);
   const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
@@ -937,18 +941,26 @@ absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWar
   }
   const Int3 out_size = task.warp.out_size;
   if (out_size == task.size) {
-    return LaunchDependent(ctx, LastStepKernel<Work>, grid, kComposeBlock, step, task.warp, skip);
+    return LaunchDependent(ctx, LastStepKernel<Work, kBytes>, grid, kComposeBlock, step, task.warp, task.warp_bytes,
+                           skip);
   }
   INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, LastFieldKernel<Work>, grid, kComposeBlock, step, skip));
   const int out_depth = ComposeDepth(out_size);
-  return LaunchDependent(ctx, WarpByCoarserKernel<Work>, ComposeGrid(out_size, out_depth), kComposeBlock, step,
-                         MakeGridScale(task.size, out_size), out_depth, task.warp, skip);
+  return LaunchDependent(ctx, WarpByCoarserKernel<Work, kBytes>, ComposeGrid(out_size, out_depth), kComposeBlock, step,
+                         MakeGridScale(task.size, out_size), out_depth, task.warp, task.warp_bytes, skip);
+}
+
+template <bool kBytes>
+absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
+  return task.half ? EnqueueExponentialWarp<Halves, kBytes>(ctx, task, skip)
+                   : EnqueueExponentialWarp<Planes, kBytes>(ctx, task, skip);
 }
 
 }  // namespace
 
 absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
-  return task.half ? EnqueueExponentialWarp<Halves>(ctx, task, skip) : EnqueueExponentialWarp<Planes>(ctx, task, skip);
+  return task.warp_bytes.in == nullptr ? EnqueueExponentialWarp<false>(ctx, task, skip)
+                                       : EnqueueExponentialWarp<true>(ctx, task, skip);
 }
 
 }  // namespace intrawarp::cuda

@@ -14,6 +14,7 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/metric/nmi.h"
+#include "engine/metric/soft_mask.h"
 #include "engine/registration/optimise/gauss_newton.h"
 
 namespace intrawarp {
@@ -149,6 +150,7 @@ Level MakeLevel(const RegistrationImages& images, const Settings& settings, int 
   problem.rigid = settings.rigid;
   problem.is_slice = IsSliceOf(fixed.volume.geometry, moving.volume.geometry);
   problem.dimensions = fixed.volume.geometry.is_2d() && !problem.is_slice ? 2 : 3;
+  problem.has_moving_weights = IsSoft(moving_mask.mask);
   problem.max_iterations = settings.iterations;
   if (index > 0) {
     problem.value_tolerance = kCoarseValueTolerance;

@@ -7,6 +7,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
+#include "engine/image/nearest_byte.h"
 #include "engine/image/smooth.h"
 #include "engine/registration/methods/demons_iteration_kernels.h"
 #include "engine/transform/vector_field_kernels.h"
@@ -65,6 +66,37 @@ absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, cons
   return INTRAWARP_DISPATCH(ctx, Warp, MakeWarpTask(source, displacement, size, out), Interpolation::kLinear);
 }
 
+absl::Status WarpWeights(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
+                         uint8_t* out) {
+  if (source.weights.bytes == nullptr) return absl::OkStatus();
+  return INTRAWARP_DISPATCH(ctx, WarpWeights, MakeWarpTask(source, displacement, size, nullptr), source.weights.bytes,
+                            out);
+}
+
+DemonsSource FixedSource(const DemonsIteration& it) {
+  return {it.fixed, it.force.size, AffineMap::Identity(), it.fixed_weights};
+}
+
+DemonsForceTask ForwardForce(const DemonsIteration& it) {
+  DemonsForceTask task = it.force;
+  task.weight = it.symmetric ? 0.5f : 1.0f;
+  task.fixed = it.fixed;
+  task.warped = it.warped;
+  task.fixed_weights = it.fixed_weights;
+  if (it.moving.weights.bytes != nullptr) task.warped_weights = {it.warped_weights, it.moving.weights.per_unit};
+  return task;
+}
+
+DemonsForceTask BackwardForce(const DemonsIteration& it) {
+  DemonsForceTask task = it.force;
+  task.weight = -0.5f;
+  task.fixed = it.moving_on_fixed;
+  task.warped = it.warped;
+  if (it.moving.weights.bytes != nullptr) task.fixed_weights = {it.weights_on_fixed, it.moving.weights.per_unit};
+  if (it.fixed_weights.bytes != nullptr) task.warped_weights = {it.warped_weights, it.fixed_weights.per_unit};
+  return task;
+}
+
 absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
   return INTRAWARP_DISPATCH(ctx, BeginDemonsIterations, size, fields);
 }
@@ -81,10 +113,22 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iterat
 namespace cpu {
 namespace {
 
-// WarpSource by a displacement on a grid of `from` voxels, the fixed grid of `size` or a coarser one over its domain.
+// A row of bytes: `u` is the displacement of its first voxel, or null.
+void WarpWeightsRow(const WarpTask& task, const IndexRow& index, const float* u, const uint8_t* bytes, uint8_t* out) {
+  for (int x = 0; x < task.out_size.x; ++x) {
+    const Vec3f moved = u == nullptr ? Vec3f{0, 0, 0} : task.displacement_map.Linear(LoadVector(u + 3 * x));
+    out[x] = NearestByte(bytes, task.moving_size, index(x) + moved);
+  }
+}
+
+// WarpSource, and WarpWeights where the source has weights, by a displacement on a grid of `from` voxels, the fixed
+// grid of `size` or a coarser one over its domain.
 absl::Status WarpByField(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 from,
-                         Int3 size, float* out) {
-  if (from == size) return WarpSource(ctx, source, displacement, size, out);
+                         Int3 size, float* out, uint8_t* weights) {
+  if (from == size) {
+    INTRAWARP_RETURN_IF_ERROR(intrawarp::WarpWeights(ctx, source, displacement, size, weights));
+    return WarpSource(ctx, source, displacement, size, out);
+  }
   const GridScale scale = MakeGridScale(from, size);
   const WarpTask task = MakeWarpTask(source, nullptr, size, out);
   ParallelFor(int64_t{size.y} * size.z, [&](int64_t row) {
@@ -93,7 +137,10 @@ absl::Status WarpByField(const ExecContext& ctx, const DemonsSource& source, con
     for (int x = 0; x < size.x; ++x) {
       StoreVector(scale.Vector(SampleVector(displacement, from, scale.Index({x, y, z}))), u + 3 * x);
     }
-    WarpLinear(task, IndexRow(task.index_map, y, z), u, out + row * size.x);
+    const IndexRow index(task.index_map, y, z);
+    WarpLinear(task, index, u, out + row * size.x);
+    const uint8_t* const bytes = source.weights.bytes;
+    if (bytes != nullptr) WarpWeightsRow(task, index, u, bytes, weights + row * size.x);
   });
   return absl::OkStatus();
 }
@@ -102,26 +149,21 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   const Int3 size = it.force.force_size, image = it.force.size;
   const int* done = &fields.state->done;
   const float* largest = &fields.state->largest;
-  DemonsForceTask task = it.force;
-  task.weight = it.symmetric ? 0.5f : 1.0f;
-  task.fixed = it.fixed;
-  task.warped = it.warped;
+  DemonsForceTask task = ForwardForce(it);
   const FieldLayout layout = FieldLayout::Interleaved();
   INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, kMaxSquarings, fields.work, done));
-  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, it.moving, fields.work, size, image, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, it.moving, fields.work, size, image, it.warped, it.warped_weights));
   INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, fields.state, done));
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
   if (!it.symmetric) return absl::OkStatus();
-  task.weight = -0.5f;
+  task = BackwardForce(it);
   task.accumulate = true;
-  task.fixed = it.moving_on_fixed;
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, kMaxSquarings, fields.work, done));
-  const DemonsSource fixed{it.fixed, image, AffineMap::Identity()};
-  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, fixed, fields.work, size, image, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(WarpByField(ctx, FixedSource(it), fields.work, size, image, it.warped, it.warped_weights));
   INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done));
   return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
 }
@@ -178,6 +220,16 @@ absl::Status Update(const ExecContext& ctx, const DemonsIteration& it, const Dem
 }
 
 }  // namespace
+
+absl::Status WarpWeights(const ExecContext&, const WarpTask& task, const uint8_t* bytes, uint8_t* out) {
+  const Int3 n = task.out_size;
+  ParallelFor(int64_t{n.y} * n.z, [&](int64_t row) {
+    const IndexRow index(task.index_map, static_cast<int>(row % n.y), static_cast<int>(row / n.y));
+    const float* const u = task.displacement == nullptr ? nullptr : task.displacement + 3 * row * n.x;
+    WarpWeightsRow(task, index, u, bytes, out + row * n.x);
+  });
+  return absl::OkStatus();
+}
 
 absl::Status BeginDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
 absl::Status EndDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }

@@ -7,6 +7,8 @@
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_ITERATION_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_ITERATION_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/geometry/geometry.h"
@@ -21,6 +23,8 @@ struct DemonsSource {
   float* data = nullptr;
   Int3 size;
   AffineMap from_fixed = AffineMap::Identity();
+  // Of its voxels.
+  DemonsWeights weights = {};
 };
 
 // The sigmas, in voxels of the velocity's grid, that smooth a field there like one on the fixed grid by `sigma` of its
@@ -31,6 +35,10 @@ Vec3d SigmaOnVelocity(const DemonsForceTask& force, double sigma);
 // out = the image at from_fixed(x + displacement(x)) (displacement null: 0), or NaN without a source. Stream-ordered.
 absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
                         float* out);
+// out = the source's weight byte at the voxel nearest to there, or 0 without a source. Nothing where the source has no
+// weights. Stream-ordered.
+absl::Status WarpWeights(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
+                         uint8_t* out);
 
 // The parameters of an iteration. Images are made ready (demons_step.h); all but `moving` are on the fixed grid.
 struct DemonsIteration {
@@ -40,8 +48,13 @@ struct DemonsIteration {
   float* fixed = nullptr;
   DemonsSource moving;
   bool symmetric = false;
-  float* moving_on_fixed = nullptr;             // when symmetric
-  float* warped = nullptr;                      // scratch
+  float* moving_on_fixed = nullptr;  // when symmetric
+  float* warped = nullptr;           // scratch
+  // Weights of the fixed image, and `moving_on_fixed`'s, which are there when symmetric and the moving image has some;
+  // scratch, where one of the images has some.
+  DemonsWeights fixed_weights = {};
+  uint8_t* weights_on_fixed = nullptr;
+  uint8_t* warped_weights = nullptr;
   double fluid_sigma = 3, diffusion_sigma = 2;  // in voxels of the fixed grid
   VelocityUpdate update = VelocityUpdate::kCompose;
   LandmarkForce landmarks = {};

@@ -24,15 +24,13 @@ absl::Status WarpByVelocity(const ExecContext& ctx, const DemonsIteration& it, c
   task.work[1] = fields.spare;
   task.half = it.half_fields;
   task.warp = MakeWarpTask(source, nullptr, it.force.size, it.warped);
+  task.warp_bytes = {source.weights.bytes, it.warped_weights};
   return ExponentialWarp(ctx, task, &fields.state->done);
 }
 
 absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_squarings, const DemonsFields& fields) {
   const int* done = &fields.state->done;
-  DemonsForceTask task = it.force;
-  task.weight = it.symmetric ? 0.5f : 1.0f;
-  task.fixed = it.fixed;
-  task.warped = it.warped;
+  DemonsForceTask task = ForwardForce(it);
   const Int3 size = it.force.force_size;
   const FieldLayout layout = FieldLayout::Planes(size);
   INTRAWARP_RETURN_IF_ERROR(intrawarp::FollowLandmarks(ctx, it.landmarks, fields.velocity, size, layout, fields.state));
@@ -41,11 +39,9 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_sq
   INTRAWARP_RETURN_IF_ERROR(
       intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state));
   if (!it.symmetric) return absl::OkStatus();
-  task.weight = -0.5f;
+  task = BackwardForce(it);
   task.accumulate = true;
-  task.fixed = it.moving_on_fixed;
-  const DemonsSource fixed{it.fixed, it.force.size, AffineMap::Identity()};
-  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, fixed, -1, max_squarings, fields));
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, FixedSource(it), -1, max_squarings, fields));
   INTRAWARP_RETURN_IF_ERROR(DemonsForcePlanes(ctx, task, fields.update, nullptr, done));
   return intrawarp::AddLandmarkForce(ctx, it.landmarks, task.weight, size, layout, fields.update, fields.state);
 }

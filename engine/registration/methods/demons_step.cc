@@ -20,10 +20,12 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, ConstVolumeView image, C
 size_t PairMomentsWorkspaceBytes(int64_t voxels) { return Arena::Rounded(sizeof(PairMoments) * MomentPieces(voxels)); }
 
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
-                         PairMoments* moments) {
+                         PairMoments* moments, const DemonsWeights& fixed_weights,
+                         const DemonsWeights& moving_weights) {
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(PairMoments* const partial, ctx.arena().Allocate<PairMoments>(MomentPieces(voxels)));
-  return INTRAWARP_DISPATCH(ctx, MeasurePair, fixed, moving, voxels, partial, moments);
+  const DemonsPair pair{fixed, moving, fixed_weights, moving_weights};
+  return INTRAWARP_DISPATCH(ctx, MeasurePair, pair, voxels, partial, moments);
 }
 
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
@@ -46,7 +48,7 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
 
 size_t DemonsForceWorkspaceBytes([[maybe_unused]] Int3 size) {
 #if INTRAWARP_WITH_CUDA
-  return Arena::Rounded(2 * sizeof(double) * cuda::MostDemonsForceBlocks(size));
+  return Arena::Rounded(3 * sizeof(double) * cuda::MostDemonsForceBlocks(size));
 #else
   return 0;
 #endif

@@ -17,6 +17,9 @@
 // g is (grad f + grad m) / 2 for the efficient second-order (symmetric) step, with m the warped image, so that grad m
 // needs no Jacobian; central differences, over the samples there are. N and D are 0 where there is no sample; u is 0
 // where G * D is below kLeastDenominator (vector_field_kernels.h).
+//
+// Where masks have weights (ConstMaskView), N, D and the square of the difference are multiplied by the voxel's weight,
+// that of the fixed image times that of the warped one: a voxel of little certainty follows its neighbourhood.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_STEP_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_STEP_H_
 
@@ -36,16 +39,25 @@ namespace intrawarp {
 absl::Status PrepareDemonsImage(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, float scale,
                                 float offset, float* out);
 
-// Sums over the voxels where both images are samples, for matching their intensities there.
+// The weights of an image's voxels as a mask has them, one byte each (MaskWeight). Without bytes all weigh 1.
+struct DemonsWeights {
+  const uint8_t* bytes = nullptr;
+  float per_unit = 1;
+};
+
+// Sums over the voxels where both images are samples, for matching their intensities there: their number, and by the
+// voxels' weights the rest.
 struct PairMoments {
   double samples = 0;
+  double weight = 0;
   double fixed = 0, fixed_squares = 0;
   double moving = 0, moving_squares = 0;
 };
 // Writes `moments` in device memory; the order of the sums depends on `voxels` alone. Stream-ordered. Workspace:
 // PairMomentsWorkspaceBytes.
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
-                         PairMoments* moments);
+                         PairMoments* moments, const DemonsWeights& fixed_weights = {},
+                         const DemonsWeights& moving_weights = {});
 size_t PairMomentsWorkspaceBytes(int64_t voxels);
 
 // kConverged: the value fell by less than the tolerance over kDemonsWindow iterations.
@@ -86,9 +98,10 @@ INTRAWARP_HD inline void NextMomentum(bool rose, DemonsState* s) {
   s->momentum = next < s->most_momentum ? next : s->most_momentum;
 }
 
-// One evaluation: the sum of squared differences of `samples` voxels. Counts the update that follows unless it is done.
-INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* s) {
-  const double value = sum / samples + s->landmarks;
+// One evaluation: the sum of squared differences of `samples` voxels, by their weights, and the sum of these. Counts
+// the update that follows unless it is done.
+INTRAWARP_HD inline void AdvanceDemons(double sum, double weight, double samples, DemonsState* s) {
+  const double value = sum / weight + s->landmarks;
   s->samples = samples;
   if (!(samples >= s->min_samples)) {
     s->status = DemonsStatus::kTooLittleOverlap;
@@ -112,6 +125,11 @@ INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* 
   s->done = s->status != DemonsStatus::kRunning;
 }
 
+// Of voxels that weigh 1.
+INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* s) {
+  AdvanceDemons(sum, samples, samples, s);
+}
+
 struct DemonsForceTask {
   const float* fixed = nullptr;   // made ready
   const float* warped = nullptr;  // on the same grid
@@ -128,6 +146,10 @@ struct DemonsForceTask {
   // N and D are multiplied by the weight and its absolute value; with `accumulate` they are added to what is there.
   float weight = 1;
   bool accumulate = false;
+  // Of the voxels of both images on this grid.
+  DemonsWeights fixed_weights, warped_weights;
+
+  INTRAWARP_HD bool weighted() const { return fixed_weights.bytes != nullptr || warped_weights.bytes != nullptr; }
 };
 
 // Writes N, three float32 a voxel, and behind all of them D, one a voxel; advances `state` (device memory; null: none).

@@ -31,22 +31,40 @@ HWY_INLINE VF Difference(VF low, VF at, VF high, bool face) {
   return hn::Mul(difference, hn::IfThenElse(hn::Or(no_low, no_high), one, half));
 }
 
-ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z, float* numerator,
-                      float* denominator) {
+// The weights of the voxels from `voxel` on.
+HWY_INLINE VF Weights(const DemonsWeights& weights, int64_t voxel) {
+  const DF d;
+  const hn::Rebind<int32_t, DF> di;
+  const hn::Rebind<uint8_t, DF> d8;
+  if (weights.bytes == nullptr) return hn::Set(d, 1.0f);
+  const VF bytes = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, weights.bytes + voxel)));
+  return hn::Min(hn::Mul(bytes, hn::Set(d, weights.per_unit)), hn::Set(d, 1.0f));
+}
+
+template <bool kWeighted>
+HWY_INLINE ForceRowSums MakeForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z,
+                                     float* numerator, float* denominator) {
   const DF d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const Int3 n = t.size;
   const ptrdiff_t row = n.x, plane = row * n.y;
-  const float* const f = t.fixed + z * plane + y * row;
-  const float* const m = t.warped + z * plane + y * row;
+  const ptrdiff_t first = z * plane + y * row;
+  const float* const f = t.fixed + first;
+  const float* const m = t.warped + first;
   const ptrdiff_t low[3] = {-1, y > 0 ? -row : 0, z > 0 ? -plane : 0},
                   high[3] = {1, y < n.y - 1 ? row : 0, z < n.z - 1 ? plane : 0};
   const bool face[3] = {false, low[1] == 0 || high[1] == 0, low[2] == 0 || high[2] == 0};
-  ForceRowSums sums{0, 0};
+  ForceRowSums sums{0, 0, 0};
   const auto scalar = [&](int x) {
     float square;
     int sample;
     DemonsPull pull = ForceVoxel(f + x, m + x, n, {x, y, z}, scales, &square, &sample);
+    if (kWeighted) {
+      const float weight = WeightAt(t, first + x);
+      square *= weight;
+      pull = weight * pull;
+      sums.weight += sample != 0 ? weight : 0;
+    }
     sums.squares += square;
     sums.samples += sample;
     float* const to = numerator + 3 * x;
@@ -61,7 +79,7 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
   };
   int x = 0;
   scalar(x++);
-  VF squares = hn::Zero(d);
+  VF squares = hn::Zero(d), weights = hn::Zero(d);
   for (; x + lanes <= n.x - 1; x += lanes) {
     const VF at_f = hn::LoadU(d, f + x), at_m = hn::LoadU(d, m + x);
     const VF difference = hn::Sub(at_f, at_m);
@@ -73,14 +91,22 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
       g[a] = hn::MulAdd(hn::Set(d, scales.fixed[a]), df, hn::Mul(hn::Set(d, scales.warped[a]), dm));
     }
     const VF square = hn::IfThenZeroElse(none, hn::Mul(difference, difference));
-    squares = hn::Add(squares, square);
+    VF weight = hn::Set(d, 1.0f);
+    if (kWeighted) {
+      weight =
+          hn::IfThenZeroElse(none, hn::Mul(Weights(t.fixed_weights, first + x), Weights(t.warped_weights, first + x)));
+      weights = hn::Add(weights, weight);
+    }
+    squares = hn::Add(squares, kWeighted ? hn::Mul(weight, square) : square);
     sums.samples += lanes - static_cast<int64_t>(hn::CountTrue(d, none));
     VF certainty = hn::MulAdd(square, hn::Set(d, scales.noise), hn::Set(d, scales.flat));
     for (int a = 0; a < 3; ++a) certainty = hn::MulAdd(g[a], g[a], certainty);
     certainty = hn::IfThenZeroElse(none, hn::Mul(certainty, hn::Set(d, scales.weight)));
+    if (kWeighted) certainty = hn::Mul(weight, certainty);
     VF pull[3];
     for (int a = 0; a < 3; ++a) {
       pull[a] = hn::IfThenZeroElse(none, hn::Mul(hn::Mul(difference, g[a]), hn::Set(d, scales.step[a])));
+      if (kWeighted) pull[a] = hn::Mul(weight, pull[a]);
     }
     if (t.accumulate) {
       VF before[3];
@@ -92,8 +118,15 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
     hn::StoreU(certainty, d, denominator + x);
   }
   sums.squares += hn::GetLane(hn::SumOfLanes(d, squares));
+  if (kWeighted) sums.weight += hn::GetLane(hn::SumOfLanes(d, weights));
   for (; x < n.x; ++x) scalar(x);
   return sums;
+}
+
+ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator) {
+  return t.weighted() ? MakeForceRow<true>(t, scales, y, z, numerator, denominator)
+                      : MakeForceRow<false>(t, scales, y, z, numerator, denominator);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -127,12 +160,12 @@ absl::Status PrepareDemonsImage(const ExecContext&, const float* image, const ui
   return absl::OkStatus();
 }
 
-absl::Status MeasurePair(const ExecContext&, const float* fixed, const float* moving, int64_t voxels,
-                         PairMoments* partial, PairMoments* moments) {
+absl::Status MeasurePair(const ExecContext&, const DemonsPair& pair, int64_t voxels, PairMoments* partial,
+                         PairMoments* moments) {
   ParallelFor(MomentPieces(voxels), [&](int64_t piece) {
     PairMoments sums;
     const int64_t end = std::min(voxels, (piece + 1) * kMomentPiece);
-    for (int64_t i = piece * kMomentPiece; i < end; ++i) AddPair(fixed[i], moving[i], &sums);
+    for (int64_t i = piece * kMomentPiece; i < end; ++i) AddPair(pair, i, &sums);
     partial[piece] = sums;
   });
   *moments = PairMoments();
@@ -145,6 +178,7 @@ namespace {
 void AddSums(ForceRowSums& total, const ForceRowSums& part) {
   total.squares += part.squares;
   total.samples += part.samples;
+  total.weight += part.weight;
 }
 
 // Row (y, z) of N and D on a coarser grid.
@@ -155,7 +189,7 @@ ForceRowSums CoarseForceRow(const DemonsForceTask& task, const DemonsForceScales
   fine.accumulate = false;
   float* const row = ThreadScratch<float>(4 * static_cast<size_t>(n.x));
   std::vector<DemonsPull> pulls(cells.x);
-  ForceRowSums sums{0, 0};
+  ForceRowSums sums{0, 0, 0};
   const DemonsCell lines(n, cells, {0, y, z});
   for (int at_z = lines.first.z; at_z < lines.last.z; ++at_z) {
     for (int at_y = lines.first.y; at_y < lines.last.y; ++at_y) {
@@ -188,13 +222,14 @@ absl::Status DemonsForce(const ExecContext&, const DemonsForceTask& task, float*
   float* const denominator = force + 3 * rows * n.x;
   const auto make_row = task.force_size == task.size ? &ForceRow : &CoarseForceRow;
   const ForceRowSums sums = OrderedReduce(
-      rows, ForceRowSums{0, 0},
+      rows, ForceRowSums{0, 0, 0},
       [&](int64_t row) {
         return make_row(task, scales, static_cast<int>(row % n.y), static_cast<int>(row / n.y), force + 3 * row * n.x,
                         denominator + row * n.x);
       },
       AddSums);
-  if (state != nullptr) AdvanceDemons(sums.squares, static_cast<double>(sums.samples), state);
+  const auto samples = static_cast<double>(sums.samples);
+  if (state != nullptr) AdvanceDemons(sums.squares, task.weighted() ? sums.weight : samples, samples, state);
   return absl::OkStatus();
 }
 

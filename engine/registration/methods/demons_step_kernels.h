@@ -85,6 +85,16 @@ INTRAWARP_HD inline DemonsPull ForceOf(const DemonsNeighbours& f, const DemonsNe
   return {{d * g.x * scales.step.x, d * g.y * scales.step.y, d * g.z * scales.step.z}, scales.weight * denominator};
 }
 
+INTRAWARP_HD inline float WeightAt(const DemonsWeights& weights, int64_t voxel) {
+  return weights.bytes == nullptr ? 1.0f : MaskWeight(weights.bytes[voxel], weights.per_unit);
+}
+INTRAWARP_HD inline float WeightAt(const DemonsForceTask& task, int64_t voxel) {
+  return WeightAt(task.fixed_weights, voxel) * WeightAt(task.warped_weights, voxel);
+}
+INTRAWARP_HD inline DemonsPull operator*(float weight, const DemonsPull& pull) {
+  return {weight * pull.numerator, weight * pull.denominator};
+}
+
 INTRAWARP_HD inline DemonsNeighbours NeighboursOf(const float* p, Int3 size, Int3 i) {
   const ptrdiff_t stride[3] = {1, size.x, static_cast<ptrdiff_t>(size.x) * size.y};
   DemonsNeighbours n;
@@ -142,17 +152,27 @@ struct DemonsCell {
 inline constexpr int64_t kMomentPiece = 8192;
 inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1) / kMomentPiece; }
 
-INTRAWARP_HD inline void AddPair(float fixed, float moving, PairMoments* s) {
-  const double f = fixed, m = moving;
+// Two images on one grid.
+struct DemonsPair {
+  const float* fixed = nullptr;
+  const float* moving = nullptr;
+  DemonsWeights fixed_weights, moving_weights;
+};
+INTRAWARP_HD inline void AddPair(const DemonsPair& pair, int64_t voxel, PairMoments* s) {
+  const float fixed = pair.fixed[voxel], moving = pair.moving[voxel];
   if (!IsSample(fixed) || !IsSample(moving)) return;
+  const double f = fixed, m = moving;
+  const double w = WeightAt(pair.fixed_weights, voxel) * WeightAt(pair.moving_weights, voxel);
   s->samples += 1;
-  s->fixed += f;
-  s->fixed_squares += f * f;
-  s->moving += m;
-  s->moving_squares += m * m;
+  s->weight += w;
+  s->fixed += w * f;
+  s->fixed_squares += w * f * f;
+  s->moving += w * m;
+  s->moving_squares += w * m * m;
 }
 INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
   to->samples += from.samples;
+  to->weight += from.weight;
   to->fixed += from.fixed;
   to->fixed_squares += from.fixed_squares;
   to->moving += from.moving;
@@ -160,12 +180,13 @@ INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
 }
 
 namespace cpu {
-absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
-                         PairMoments* partial, PairMoments* moments);
-// Writes row (y, z) of N and of D; returns the sums over its samples.
+absl::Status MeasurePair(const ExecContext& ctx, const DemonsPair& pair, int64_t voxels, PairMoments* partial,
+                         PairMoments* moments);
+// Writes row (y, z) of N and of D; returns the sums over its samples, that of the weights only where there are any.
 struct ForceRowSums {
   double squares;
   int64_t samples;
+  double weight;
 };
 ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* numerator,
                       float* denominator);
@@ -175,8 +196,8 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
                          const int* skip);
 }  // namespace cpu
 namespace cuda {
-absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
-                         PairMoments* partial, PairMoments* moments);
+absl::Status MeasurePair(const ExecContext& ctx, const DemonsPair& pair, int64_t voxels, PairMoments* partial,
+                         PairMoments* moments);
 absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,

@@ -9,7 +9,9 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/recording.h"
+#include "engine/metric/soft_mask.h"
 #include "engine/registration/methods/demons_iteration.h"
+#include "engine/registration/methods/demons_iteration_kernels.h"
 #include "engine/registration/methods/demons_step.h"
 #include "engine/transform/vector_field_kernels.h"
 
@@ -88,6 +90,11 @@ struct Level {
   Int3 velocity_size() const { return step.force.force_size; }
 };
 
+// Those of a mask that has some.
+DemonsWeights WeightsOf(const ConstMaskView& mask) {
+  return IsSoft(mask) ? DemonsWeights{mask.data, mask.weight_per_unit} : DemonsWeights{};
+}
+
 absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, Intensities i) {
   INTRAWARP_ASSIGN_OR_RETURN(float* const ready, ctx.arena().Allocate<float>(image.geometry.voxels()));
   INTRAWARP_RETURN_IF_ERROR(PrepareDemonsImage(ctx, image, mask, i.scale, i.offset, ready));
@@ -100,13 +107,27 @@ absl::StatusOr<double> Deviation(const ExecContext& ctx, const PreparedImage& im
   if (mask.mask.data == nullptr) return image.statistics().stddev * i.scale;
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(PairMoments* const moments, ctx.arena().Allocate<PairMoments>(1));
-  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, ready, ready, voxels, moments));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, ready, ready, voxels, moments, WeightsOf(mask.mask)));
   PairMoments sums;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, moments, sizeof(sums), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   if (!(sums.samples > 0)) return 0.0;
-  const double mean = sums.fixed / sums.samples;
-  return std::sqrt(std::max(0.0, sums.fixed_squares / sums.samples - mean * mean));
+  const double mean = sums.fixed / sums.weight;
+  return std::sqrt(std::max(0.0, sums.fixed_squares / sums.weight - mean * mean));
+}
+
+// Memory stays taken from the arena: none without weights.
+absl::Status SetWeights(const ExecContext& ctx, const ConstMaskView& fixed, const ConstMaskView& moving, int64_t voxels,
+                        DemonsIteration* step) {
+  step->fixed_weights = WeightsOf(fixed);
+  step->moving.weights = WeightsOf(moving);
+  const bool has_moving = step->moving.weights.bytes != nullptr;
+  if (!has_moving && step->fixed_weights.bytes == nullptr) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(step->warped_weights, ctx.arena().Allocate<uint8_t>(voxels));
+  if (has_moving && step->moving_on_fixed != nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(step->weights_on_fixed, ctx.arena().Allocate<uint8_t>(voxels));
+  }
+  return absl::OkStatus();
 }
 
 // Memory stays taken from the arena.
@@ -129,6 +150,8 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   if (options.symmetric) {
     INTRAWARP_ASSIGN_OR_RETURN(level.step.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
   }
+  INTRAWARP_RETURN_IF_ERROR(SetWeights(ctx, images.fixed_masks[index].mask, images.moving_masks[moving_index].mask,
+                                       fixed.geometry.voxels(), &level.step));
   level.step.force.size = fixed.geometry.size;
   level.step.force.force_size = VelocitySize(images, options, index);
   for (int a = 0; a < 3; ++a) {
@@ -176,7 +199,8 @@ absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& leve
   return ReadState(ctx, fields.state);
 }
 
-// Writes the moving image at the velocity to level.step.warped; uses `work`.
+// Writes the moving image at the velocity to level.step.warped, and its weights, where it has some, to
+// level.step.warped_weights; uses `work`.
 absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fields& fields) {
   INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.velocity_size(), 1,
                                                     &fields.state->largest, kMaxSquarings, fields.work));
@@ -186,6 +210,8 @@ absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fi
         ResampleVectorField(ctx, fields.work, level.velocity_size(), fields.update, level.grid.size));
     displacement = fields.update;
   }
+  INTRAWARP_RETURN_IF_ERROR(
+      WarpWeights(ctx, level.step.moving, displacement, level.grid.size, level.step.warped_weights));
   return WarpSource(ctx, level.step.moving, displacement, level.grid.size, level.step.warped);
 }
 
@@ -198,12 +224,14 @@ struct PairStatistics {
 // At the velocity, with the moving image in level.step.warped; waits for the stream.
 absl::StatusOr<PairStatistics> MeasureStatistics(const ExecContext& ctx, const Level& level, const Fields& fields) {
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
-  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.step.fixed, level.step.warped, level.grid.voxels(), fields.moments));
+  const DemonsForceTask pair = ForwardForce(level.step);
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, pair.fixed, pair.warped, level.grid.voxels(), fields.moments,
+                                        pair.fixed_weights, pair.warped_weights));
   PairMoments sums;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, fields.moments, sizeof(sums), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
-  return PairStatistics{n, fixed, std::sqrt(sums.fixed_squares / n - fixed * fixed), moving,
+  const double n = sums.weight, fixed = sums.fixed / n, moving = sums.moving / n;
+  return PairStatistics{sums.samples, fixed, std::sqrt(sums.fixed_squares / n - fixed * fixed), moving,
                         std::sqrt(sums.moving_squares / n - moving * moving)};
 }
 
@@ -271,6 +299,8 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   if (*options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   if (options.symmetric) {
     INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.step.moving, nullptr, level.grid.size, level.step.moving_on_fixed));
+    INTRAWARP_RETURN_IF_ERROR(
+        WarpWeights(ctx, level.step.moving, nullptr, level.grid.size, level.step.weights_on_fixed));
   }
   ArenaScope scope(ctx.arena());
   if (ctx.is_cuda()) {
@@ -338,9 +368,8 @@ absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const Registrat
   INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, *options.iterations, fields).status());
   if (options.match_intensities.value_or(false)) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
-  DemonsForceTask task = level.step.force;
-  task.fixed = level.step.fixed;
-  task.warped = level.step.warped;
+  DemonsForceTask task = ForwardForce(level.step);
+  task.weight = 1;
   INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
   INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
   if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) {
@@ -462,7 +491,9 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
                 image = Arena::Rounded(sizeof(float) * f.voxels());
   const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
                                      DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
-  return LogDemonsCoarseBytes(fixed) + spare + 3 * image + Arena::Rounded(sizeof(float) * m.voxels()) +
+  // The warped weights, and the moving ones on the fixed grid, where the masks have some.
+  const int64_t weights = 2 * Arena::Rounded(f.voxels());
+  return LogDemonsCoarseBytes(fixed) + spare + 3 * image + weights + Arena::Rounded(sizeof(float) * m.voxels()) +
          static_cast<int64_t>(operators);
 }
 

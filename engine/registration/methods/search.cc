@@ -2,12 +2,14 @@
 #include "engine/registration/methods/search.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/metric/soft_mask.h"
 #include "engine/registration/methods/grid_result.h"
 #include "engine/search/discrete_search.h"
 #include "engine/search/feature_grids.h"
@@ -28,10 +30,12 @@ absl::StatusOr<SearchLayout> LayOut(const Geometry& fixed, const SearchOptions& 
 
 size_t FieldBytes(const SearchLayout& layout) { return 3 * sizeof(float) * layout.nodes.voxels(); }
 
-// The pooled descriptors of both images, in the arena.
+// The pooled descriptors of both images, in the arena, with the weights of nodes where masks have weights.
 struct DescribedPair {
   PooledDescriptor* fixed = nullptr;
   PooledDescriptor* moving = nullptr;
+  uint8_t* fixed_weights = nullptr;
+  uint8_t* moving_weights = nullptr;
 };
 
 absl::StatusOr<DescribedPair> Describe(const ExecContext& ctx, const RegistrationImages& images,
@@ -39,17 +43,24 @@ absl::StatusOr<DescribedPair> Describe(const ExecContext& ctx, const Registratio
   DescribedPair pair;
   INTRAWARP_ASSIGN_OR_RETURN(pair.fixed, ctx.arena().Allocate<PooledDescriptor>(layout.nodes.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(pair.moving, ctx.arena().Allocate<PooledDescriptor>(layout.nodes.voxels()));
-  INTRAWARP_RETURN_IF_ERROR(DescribeNodes(ctx, *images.fixed, images.fixed_masks[0].mask,
-                                          Transform(AffineMap::Identity()), layout, pair.fixed));
+  const ConstMaskView &fixed_mask = images.fixed_masks[0].mask, &moving_mask = images.moving_masks[0].mask;
+  if (IsSoft(fixed_mask)) {
+    INTRAWARP_ASSIGN_OR_RETURN(pair.fixed_weights, ctx.arena().Allocate<uint8_t>(layout.nodes.voxels()));
+  }
+  if (IsSoft(moving_mask)) {
+    INTRAWARP_ASSIGN_OR_RETURN(pair.moving_weights, ctx.arena().Allocate<uint8_t>(layout.nodes.voxels()));
+  }
+  INTRAWARP_RETURN_IF_ERROR(DescribeNodes(ctx, *images.fixed, fixed_mask, Transform(AffineMap::Identity()), layout,
+                                          pair.fixed, pair.fixed_weights));
   INTRAWARP_RETURN_IF_ERROR(
-      DescribeNodes(ctx, *images.moving, images.moving_masks[0].mask, transform, layout, pair.moving));
+      DescribeNodes(ctx, *images.moving, moving_mask, transform, layout, pair.moving, pair.moving_weights));
   return pair;
 }
 
-absl::StatusOr<std::vector<PooledDescriptor>> OnHost(const ExecContext& ctx, const PooledDescriptor* nodes,
-                                                     int64_t count) {
-  std::vector<PooledDescriptor> host(count);
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(host.data(), nodes, count * sizeof(PooledDescriptor), ctx.stream()));
+template <typename T>
+absl::StatusOr<std::vector<T>> OnHost(const ExecContext& ctx, const T* nodes, int64_t count) {
+  std::vector<T> host(count);
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(host.data(), nodes, count * sizeof(T), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   return host;
 }
@@ -63,18 +74,27 @@ int64_t SquaredDistance(const PooledDescriptor& a, const PooledDescriptor& b) {
   return sum;
 }
 
-// The objective of descriptors of both images at the same nodes; absent without a node that has both.
+// The weights of nodes, or 1 for each.
+absl::StatusOr<std::vector<uint8_t>> WeightsOnHost(const ExecContext& ctx, const uint8_t* weights, int64_t count) {
+  if (weights == nullptr) return std::vector<uint8_t>(count, 1);
+  return OnHost(ctx, weights, count);
+}
+
+// The objective of descriptors of both images at the same nodes, by their weights; absent without a node that has both.
 absl::StatusOr<std::optional<double>> MeanDistance(const ExecContext& ctx, const DescribedPair& pair, int64_t nodes) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<PooledDescriptor> fixed, OnHost(ctx, pair.fixed, nodes));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<PooledDescriptor> moving, OnHost(ctx, pair.moving, nodes));
-  int64_t sum = 0, count = 0;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> of_fixed, WeightsOnHost(ctx, pair.fixed_weights, nodes));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> of_moving, WeightsOnHost(ctx, pair.moving_weights, nodes));
+  int64_t sum = 0, weights = 0;
   for (int64_t i = 0; i < nodes; ++i) {
     if (fixed[i].squares == 0 || moving[i].squares == 0) continue;
-    sum += SquaredDistance(fixed[i], moving[i]);
-    ++count;
+    const int64_t weight = int64_t{of_fixed[i]} * of_moving[i];
+    sum += weight * SquaredDistance(fixed[i], moving[i]);
+    weights += weight;
   }
-  if (count == 0) return std::nullopt;
-  return static_cast<double>(sum) / (255.0 * 255.0) / static_cast<double>(count);
+  if (weights == 0) return std::nullopt;
+  return static_cast<double>(sum) / (255.0 * 255.0) / static_cast<double>(weights);
 }
 
 absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
@@ -115,8 +135,10 @@ absl::StatusOr<Decision> SearchNodes(const ExecContext& ctx, const StageTask& ta
     }
     const PooledDescriptor *from = is_forward ? pair.fixed : pair.moving, *to = is_forward ? pair.moving : pair.fixed;
     const NodePulls pulls = PullsOf(task.images.landmarks, task.start, layout, is_forward);
+    const NodeWeights weights = is_forward ? NodeWeights{pair.fixed_weights, pair.moving_weights}
+                                           : NodeWeights{pair.moving_weights, pair.fixed_weights};
     INTRAWARP_RETURN_IF_ERROR(
-        SearchDisplacements(ctx, from, to, size, layout.reach, is_forward ? forward : backward, pulls));
+        SearchDisplacements(ctx, from, to, size, layout.reach, is_forward ? forward : backward, pulls, weights));
   }
   INTRAWARP_RETURN_IF_ERROR(MakeConsistent(ctx, size, kConsistencyRounds, forward, backward));
   return Decision::kContinue;
@@ -143,8 +165,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
     INTRAWARP_ASSIGN_OR_RETURN(decision, UnfoldGrid(ctx, grid, domain, progress));
   }
   INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeGridTransform(ctx, task.start, grid, domain));
-  INTRAWARP_RETURN_IF_ERROR(
-      DescribeNodes(ctx, *task.images.moving, task.images.moving_masks[0].mask, result.transform, layout, pair.moving));
+  INTRAWARP_RETURN_IF_ERROR(DescribeNodes(ctx, *task.images.moving, task.images.moving_masks[0].mask, result.transform,
+                                          layout, pair.moving, pair.moving_weights));
   INTRAWARP_ASSIGN_OR_RETURN(result.value, MeanDistance(ctx, pair, layout.nodes.voxels()));
   result.report.stop_reason = decision == Decision::kStop ? StopReason::kBudget : StopReason::kConverged;
   result.report.levels.push_back({layout.nodes.size, progress.iteration, *before, result.value.value_or(*before)});
@@ -166,8 +188,10 @@ StageOptions ResolvedStage(const StageOptions& stage, const Geometry& fixed) {
   return options;
 }
 
+// With the weights that masks can have.
 int64_t PairBytes(const SearchLayout& layout) {
-  return 2 * Arena::Rounded(layout.nodes.voxels() * sizeof(PooledDescriptor));
+  const int64_t nodes = layout.nodes.voxels();
+  return 2 * Arena::Rounded(nodes * sizeof(PooledDescriptor)) + 2 * Arena::Rounded(nodes);
 }
 
 int64_t GridBytes(const SearchLayout& layout) {

@@ -49,6 +49,8 @@ struct GaussNewtonProblem {
   double translation_axis[3][3] = {};
   // A position with fewer samples is refused.
   double min_samples = 0;
+  // The moving image's voxels weigh differently (ConstMaskView), so that weights change from place to place.
+  bool has_moving_weights = false;
   int max_iterations = 50;
   // Stops 1 to 3. Values are about 1 at a bad start (SSD is in variances of the fixed image), steps and W are in
   // moving voxels at the faces of the fixed image.
@@ -81,6 +83,7 @@ struct GaussNewtonState {
   double first_value = 0;
   double value = 0;
   double samples = 0;
+  double weight = 0;
   // Directional derivative along `step`, and the part of it that `trial` tries.
   double slope = 0;
   double alpha = 1;
@@ -313,9 +316,13 @@ INTRAWARP_HD void SolveLoaded(int n, double load, GaussNewtonScratch& s, const L
 
 // The change of the objective from state.current to state.trial. Samples that enter or leave the overlap change the
 // mean by more than a small step can gain. Unless the rise is large, the change is then judged by the directional
-// derivative at both ends (trapezoid), to which such samples add little.
-INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, double samples, double end_slope) {
-  if (samples == state.samples || value > (1 + kOverlapSlack) * state.value) return value - state.value;
+// derivative at both ends (trapezoid), to which such samples add little. The same holds for samples whose weights
+// change.
+INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, const NormalEquations& sums,
+                                  double end_slope) {
+  const bool same_weights = !state.problem.has_moving_weights || sums.weight == state.weight;
+  const bool same = sums.samples == state.samples && same_weights;
+  if (same || value > (1 + kOverlapSlack) * state.value) return value - state.value;
   return fmin(value - state.value, 0.5 * state.alpha * (state.slope + end_slope));
 }
 
@@ -400,7 +407,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   const bool started = state.started, usable = enough && value - value == 0;  // neither NaN nor infinite
   if (usable) Reduce(problem, state.trial, sums, scratch, lanes);
   const double end_slope = usable && started ? DirectionalDerivative(state, scratch.gradient) : 0;
-  const double change = usable && started ? Change(state, value, sums.samples, end_slope) : 0;
+  const double change = usable && started ? Change(state, value, sums, end_slope) : 0;
   const bool accepted = usable && (!started || change <= kArmijo * state.alpha * state.slope);
   lanes.Sync();
   if (!accepted) {
@@ -430,6 +437,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
     state.current = state.trial;
     state.value = value;
     state.samples = sums.samples;
+    state.weight = sums.weight;
     if (!started) {
       state.started = true;
       state.first_value = value;

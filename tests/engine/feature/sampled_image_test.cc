@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/feature/sampled_image.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -55,6 +56,25 @@ TEST_P(SampledImageTest, SamplesARampThroughAMapWithItsMask) {
       const bool is_allowed = x <= 23.5 && std::lround(x) < 12;
       EXPECT_EQ(samples.valid[i], is_allowed ? 1 : 0) << i << " at " << x;
     }
+  }
+}
+
+// A mask's weights are in `valid`, in steps of 1/255.
+TEST_P(SampledImageTest, SamplesTheWeightsOfAMask) {
+  Geometry g;
+  g.size = {24, 20, 16};
+  std::vector<uint8_t> mask;
+  for (int i = 0; i < g.voxels(); ++i) mask.push_back(static_cast<uint8_t>(i % 24 * 11));
+  const PreparedImage image =
+      *PreparedImage::Prepare(ctx(), RandomFloats(g.voxels(), 5).data(), PixelType::kFloat32, 1, 0, g);
+  const uint8_t* bytes = Upload(mask);
+  const Samples weighted = Sample(image, {bytes, g, kWeightPerUnit}, Transform(AffineMap::Identity()), g),
+                steep = Sample(image, {bytes, g, 0.01f}, Transform(AffineMap::Identity()), g),
+                plain = Sample(image, {bytes, g}, Transform(AffineMap::Identity()), g);
+  for (size_t i = 0; i < mask.size(); ++i) {
+    EXPECT_EQ(weighted.valid[i], mask[i]);
+    EXPECT_EQ(steep.valid[i], std::min(255, static_cast<int>(2.55 * mask[i] + 0.5))) << i;
+    EXPECT_EQ(plain.valid[i], mask[i] != 0 ? 1 : 0);
   }
 }
 

@@ -29,7 +29,7 @@ class AffineMapsTest : public DeviceTest {
   }
   std::vector<uint8_t> Mask(int64_t count) {
     std::vector<uint8_t> mask(count);
-    for (uint8_t& voxel : mask) voxel = random_() % 5 != 0;
+    for (uint8_t& voxel : mask) voxel = random_() % 5 != 0 ? 1 + random_() % 255 : 0;
     return mask;
   }
   Images MakeImages(Int3 fixed, Int3 moving) {
@@ -37,14 +37,14 @@ class AffineMapsTest : public DeviceTest {
     return {Geometry{.size = fixed}, Geometry{.size = moving}, Upload(Noise(f)),
             Upload(Noise(m)),        Upload(Mask(f)),          Upload(Mask(m))};
   }
-  static AffineObjective Objective(const Images& images, MetricKind metric, bool masked) {
+  static AffineObjective Objective(const Images& images, MetricKind metric, bool masked, float weight_per_unit = 1) {
     AffineObjective objective;
     objective.metric = metric;
     objective.fixed = {images.fixed_values, images.fixed};
     objective.moving = {images.moving_values, images.moving};
     if (masked) {
-      objective.fixed_mask = {images.fixed_mask, images.fixed};
-      objective.moving_mask = {images.moving_mask, images.moving};
+      objective.fixed_mask = {images.fixed_mask, images.fixed, weight_per_unit};
+      objective.moving_mask = {images.moving_mask, images.moving, weight_per_unit};
     }
     objective.fixed_edge = objective.moving_edge = 0.3;
     objective.fixed_minimum = objective.moving_minimum = -5;
@@ -66,8 +66,8 @@ class AffineMapsTest : public DeviceTest {
     }
     return maps;
   }
-  void ExpectSameAsAlone(const Images& images, MetricKind metric, bool masked, int count) {
-    const AffineObjective objective = Objective(images, metric, masked);
+  void ExpectSameAsAlone(const Images& images, MetricKind metric, bool masked, int count, float weight_per_unit = 1) {
+    const AffineObjective objective = Objective(images, metric, masked, weight_per_unit);
     const std::vector<AffineMap> maps = Maps(images, count);
     NormalEquations poison;
     std::fill_n(poison.hessian, kAffineHessianEntries, NAN);
@@ -94,6 +94,15 @@ TEST_P(AffineMapsTest, SumsDoNotDependOnTheOtherMaps) {
     ExpectSameAsAlone(images, MetricKind::kNgf, masked, 11);
     ExpectSameAsAlone(images, MetricKind::kNmi, masked, 3);
     ExpectSameAsAlone(images, MetricKind::kLncc, masked, 3);
+  }
+}
+
+TEST_P(AffineMapsTest, SumsDoNotDependOnTheOtherMapsUnderWeights) {
+  const Images volumes = MakeImages({37, 29, 23}, {31, 33, 27}), planes = MakeImages({61, 45, 1}, {52, 58, 1});
+  for (const Images& images : {volumes, planes}) {
+    ExpectSameAsAlone(images, MetricKind::kSsd, true, 11, kWeightPerUnit);
+    ExpectSameAsAlone(images, MetricKind::kNgf, true, 11, kWeightPerUnit);
+    ExpectSameAsAlone(images, MetricKind::kNmi, true, 3, kWeightPerUnit);
   }
 }
 

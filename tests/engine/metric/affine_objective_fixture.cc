@@ -72,13 +72,14 @@ void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   if (!problem.fixed.InMask(p) || !t.counts) return;
   const double difference = problem.intensity_scale * (t.value - problem.fixed.At(p));
   const double magnitude_weight = t.ambiguous ? kAmbiguousWeight : 1;
+  const double weight = problem.fixed.Weight(p) * t.weight;
   Derivative j;
   AddDerivative(t.gradient, q, problem.intensity_scale, &j);
-  reference->sums.value += 0.5 * difference * difference;
-  reference->sums.weight += 1;
+  reference->sums.value += weight * 0.5 * difference * difference;
+  reference->sums.weight += weight;
   reference->sums.samples += 1;
-  AddGradient(j, difference, magnitude_weight, reference);
-  AddSquare(j, 1, magnitude_weight, reference);
+  AddGradient(j, weight * difference, magnitude_weight, reference);
+  AddSquare(j, weight, magnitude_weight, reference);
 }
 
 void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Reference* reference) {
@@ -116,17 +117,18 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
     AddScaled(u_dg, -u[a] / norm_t, &du[a]);
     AddScaled(du[a], v[a], &v_du);
   }
-  AddGradient(v_du, -2 * uv, magnitude_weight, reference);
+  const double weight = problem.fixed.Weight(p) * center.weight;
+  AddGradient(v_du, weight * -2 * uv, magnitude_weight, reference);
   const double v2 = Dot(v, v);
   for (int a = 0; a < 3; ++a) {
     const int b = (a + 1) % 3, c = (a + 2) % 3;
     Derivative cross;
     AddScaled(du[c], v[b], &cross);
     AddScaled(du[b], -v[c], &cross);
-    AddSquare(cross, v2 > 0 ? 2 * uv * uv / v2 : 0, magnitude_weight, reference);
+    AddSquare(cross, v2 > 0 ? weight * 2 * uv * uv / v2 : 0, magnitude_weight, reference);
   }
-  reference->sums.value += Dot(v, v) - uv * uv;
-  reference->sums.weight += Dot(v, v);
+  reference->sums.value += weight * (Dot(v, v) - uv * uv);
+  reference->sums.weight += weight * Dot(v, v);
   reference->sums.samples += 1;
 }
 
@@ -137,6 +139,8 @@ struct VoxelTerms {
   explicit VoxelTerms(size_t voxels) : derivative(voxels), uncertainty(voxels), curvature(voxels) {}
   double value = std::numeric_limits<double>::quiet_NaN();
   double samples = 0;
+  // The sum of the samples' weights.
+  double weight = 0;
   std::vector<double> derivative, uncertainty, curvature;
   double curvature_tolerance = 0;
 };
@@ -145,6 +149,7 @@ struct WarpedVoxel {
   Vec3d q;
   Sample sample;
   bool counts = false;
+  double weight = 0;
 };
 
 std::vector<WarpedVoxel> WarpReference(const HostProblem& problem, const AffineMap& w) {
@@ -157,6 +162,7 @@ std::vector<WarpedVoxel> WarpReference(const HostProblem& problem, const AffineM
         v.q = NormalizedReference(problem.fixed.geometry, {x, y, z});
         v.sample = SampleReference(problem.moving, w(v.q), kCellRounding);
         v.counts = problem.fixed.InMask({x, y, z}) && v.sample.counts;
+        v.weight = problem.fixed.Weight({x, y, z}) * v.sample.weight;
         warped.push_back(v);
       }
     }
@@ -180,25 +186,27 @@ VoxelTerms NmiTerms(const HostProblem& problem, const std::vector<WarpedVoxel>& 
     const double position = std::clamp((warped[i].sample.value - m.minimum) * moving_scale, 0.0, 61.0);
     p.cell = std::min(static_cast<int>(position), 60);
     p.t = position - p.cell;
+    p.weight = warped[i].weight;
     counted.push_back(p);
   }
   const NmiReference nmi(counted, unit);
   terms.samples = nmi.samples();
+  terms.weight = nmi.weight();
   terms.value = nmi.value();
   if (counted.empty()) return terms;
   double curvature[NmiReference::kBins] = {};
   for (int bin = 0; bin < NmiReference::kBins; ++bin) {
     for (int k = 1; k < NmiReference::kBins - 1 && nmi.fixed(bin) > 0; ++k) {
       const double score = 0.5 * moving_scale * (nmi.Slope(bin, k + 1) - nmi.Slope(bin, k - 1));
-      curvature[bin] += nmi.joint_entropy() * nmi.joint(bin, k) / nmi.fixed(bin) * score * score / nmi.samples();
+      curvature[bin] += nmi.joint_entropy() * nmi.joint(bin, k) / nmi.fixed(bin) * score * score / nmi.weight();
     }
   }
   for (size_t i = 0; i < warped.size(); ++i) {
     if (!warped[i].counts) continue;
     const NmiReference::Derivative d = nmi.DerivativeAt(places[i]);
     terms.derivative[i] = moving_scale * d.value;
-    terms.uncertainty[i] = 2e-3 * moving_scale * d.largest_slope / nmi.samples();
-    terms.curvature[i] = curvature[places[i].bin];
+    terms.uncertainty[i] = 2e-3 * moving_scale * places[i].weight * d.largest_slope / nmi.weight();
+    terms.curvature[i] = places[i].weight * curvature[places[i].bin];
   }
   terms.curvature_tolerance = 1e-2;
   return terms;
@@ -241,6 +249,7 @@ VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVox
     magnitude[j] = std::abs(outer) * (std::sqrt(ff) + std::abs(fm / mm) * std::sqrt(mm));
     h[j] = 2 * counts[j] * fm * fm / (ff * mm) / mm / w[j];
   }
+  terms.weight = terms.samples;
   if (terms.samples == 0) return terms;
   terms.value = 1 - sum / terms.samples;
   one = SumWindows(one, n, problem.lncc_sigma);
@@ -265,19 +274,19 @@ Reference SumTerms(const std::vector<WarpedVoxel>& warped, const VoxelTerms& ter
   Reference reference;
   reference.sums.samples = terms.samples;
   if (!(terms.value < 1 - 1e-9)) return reference;
-  reference.sums.weight = terms.samples;
-  reference.sums.value = terms.samples * terms.value;
-  reference.magnitudes.value = 10 * terms.samples;
+  reference.sums.weight = terms.weight;
+  reference.sums.value = terms.weight * terms.value;
+  reference.magnitudes.value = 10 * terms.weight;
   for (size_t i = 0; i < warped.size(); ++i) {
     if (!warped[i].counts) continue;
     const double ambiguous = warped[i].sample.ambiguous ? kAmbiguousWeight : 0;
     Derivative j;
     AddDerivative(warped[i].sample.gradient, warped[i].q, 1, &j);
-    const double r = terms.samples * terms.derivative[i], h = terms.samples * terms.curvature[i];
+    const double r = terms.weight * terms.derivative[i], h = terms.weight * terms.curvature[i];
     AddGradient(j, r, 1 + ambiguous, &reference);
     AddSquare(j, h, terms.curvature_tolerance / kTolerance + ambiguous, &reference);
     for (int k = 0; k < 12; ++k) {
-      reference.magnitudes.gradient[k] += terms.samples * terms.uncertainty[i] / kTolerance * j.magnitude[k];
+      reference.magnitudes.gradient[k] += terms.weight * terms.uncertainty[i] / kTolerance * j.magnitude[k];
     }
   }
   return reference;
@@ -358,6 +367,15 @@ AffineMap MakeMap(const HostProblem& problem, const MapOptions& options) {
     shift.m[a][3] = 0.5 * (nm - 1) + options.shift[a];
   }
   return Compose(shift, Compose(Rotation(options.degrees), scale));
+}
+
+void SetRandomWeights(uint32_t seed, HostVolume* volume) {
+  volume->weight_per_unit = kWeightPerUnit;
+  volume->mask.clear();
+  // A few of them 0, and a few 255.
+  for (const float byte : RandomFloats(volume->data.size(), seed, -10, 265)) {
+    volume->mask.push_back(static_cast<uint8_t>(std::clamp(byte, 0.0f, 255.0f)));
+  }
 }
 
 std::string Describe(const HostProblem& p) {

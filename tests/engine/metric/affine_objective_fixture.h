@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_TESTS_ENGINE_METRIC_AFFINE_OBJECTIVE_FIXTURE_H_
 #define INTRAWARP_TESTS_ENGINE_METRIC_AFFINE_OBJECTIVE_FIXTURE_H_
 
+#include <tbb/global_control.h>
+
 #include <cstring>
 #include <limits>
 #include <string>
@@ -56,6 +58,11 @@ struct MapOptions {
 // Takes the fixed grid onto the moving grid, centre on centre, and then rotates, scales and shifts by voxels.
 AffineMap MakeMap(const HostProblem& problem, const MapOptions& options);
 
+std::string Describe(const HostProblem& p);
+
+// A 2-D image stays in its plane.
+inline bool IsFlat(const HostProblem& p) { return p.fixed.geometry.is_2d() || p.moving.geometry.is_2d(); }
+
 class AffineObjectiveTest : public DeviceTest {
  protected:
   AffineObjective UploadProblem(const HostProblem& problem) {
@@ -63,8 +70,8 @@ class AffineObjectiveTest : public DeviceTest {
     o.metric = problem.metric;
     o.fixed = {Upload(problem.fixed.data), problem.fixed.geometry};
     o.moving = {Upload(problem.moving.data), problem.moving.geometry};
-    if (!problem.fixed.mask.empty()) o.fixed_mask = {Upload(problem.fixed.mask), problem.fixed.geometry};
-    if (!problem.moving.mask.empty()) o.moving_mask = {Upload(problem.moving.mask), problem.moving.geometry};
+    if (!problem.fixed.mask.empty()) o.fixed_mask = UploadMask(problem.fixed);
+    if (!problem.moving.mask.empty()) o.moving_mask = UploadMask(problem.moving);
     o.fixed_edge = problem.fixed_edge;
     o.moving_edge = problem.moving_edge;
     o.intensity_scale = problem.intensity_scale;
@@ -80,6 +87,10 @@ class AffineObjectiveTest : public DeviceTest {
     return o;
   }
 
+  ConstMaskView UploadMask(const HostVolume& volume) {
+    return {Upload(volume.mask), volume.geometry, volume.weight_per_unit};
+  }
+
   NormalEquations Evaluate(const AffineObjective& objective, const AffineMap& w) {
     NormalEquations sums;
     // The earlier content must not matter.
@@ -87,6 +98,21 @@ class AffineObjectiveTest : public DeviceTest {
     const absl::Status status = EvaluateAffineObjective(ctx(), objective, w, &sums);
     EXPECT_TRUE(status.ok()) << status;
     return sums;
+  }
+
+  void ExpectTheSameBitsOnAnyNumberOfCores(const HostProblem& p) {
+    const AffineObjective o = UploadProblem(p);
+    MapOptions map;
+    map.degrees = IsFlat(p) ? Vec3d{0, 0, 3} : Vec3d{1, 2, 3};
+    const AffineMap w = MakeMap(p, map);
+    const NormalEquations first = Evaluate(o, w);
+    for (size_t cores : {1, 2, 3, 8}) {
+      const tbb::global_control control(tbb::global_control::max_allowed_parallelism, cores);
+      for (int run = 0; run < 3; ++run) {
+        const NormalEquations again = Evaluate(o, w);
+        EXPECT_EQ(std::memcmp(&first, &again, sizeof(first)), 0) << Describe(p) << " cores " << cores;
+      }
+    }
   }
 
   static void ExpectClose(const NormalEquations& sums, const Reference& reference) {
@@ -114,13 +140,14 @@ class AffineObjectiveTest : public DeviceTest {
 
 inline constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc};
 
-std::string Describe(const HostProblem& p);
-
-// A 2-D image stays in its plane.
-inline bool IsFlat(const HostProblem& p) { return p.fixed.geometry.is_2d() || p.moving.geometry.is_2d(); }
-
 HostProblem MakeProblem(MetricKind metric, Int3 fixed, Int3 moving, uint32_t seed, Content content = Content::kNoisy,
                         bool fixed_mask = false, bool moving_mask = false);
+
+// Gives a volume a mask of random weights.
+void SetRandomWeights(uint32_t seed, HostVolume* volume);
+
+// The metrics that take weights.
+inline constexpr MetricKind kWeightedMetrics[] = {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi};
 
 }  // namespace intrawarp::affine_objective_test
 

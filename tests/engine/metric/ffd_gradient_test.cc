@@ -54,6 +54,113 @@ TEST_P(FfdObjectiveTest, GradientMatchesFiniteDifferences) {
   }
 }
 
+// The weights stay those of the samples' places before the step.
+TEST_P(FfdObjectiveTest, GradientWithSoftMasksMatchesFiniteDifferences) {
+  for (MetricKind metric : kMetrics) {
+    for (int nz : {1, 12}) {
+      Options o;
+      o.fixed = {23, 18, nz};
+      o.moving = {44, 39, nz == 1 ? 1 : 27};
+      o.seed = 830 + nz;
+      o.content = Content::kSmooth;
+      o.scale = 0.6;
+      o.fixed_mask = o.moving_mask = o.soft = true;
+      if (nz == 1) o.degrees = {0, 0, 4};
+      HostProblem p = MakeProblem(metric, o);
+      // No sample enters or leaves.
+      for (uint8_t& byte : p.moving.mask) byte = std::max<uint8_t>(byte, 1);
+      SCOPED_TRACE(Describe(p));
+      const Evaluation e = Evaluate(p);
+      double scale = 0;
+      for (float g : e.gradient) scale = std::max<double>(scale, std::abs(g));
+      EXPECT_GT(scale, 0);
+      const std::vector<Sample> here = WarpReference(p, Doubles(p.coefficients));
+      const auto value_at = [&](const std::vector<double>& coefficients) {
+        std::vector<Sample> samples = WarpReference(p, coefficients);
+        for (size_t i = 0; i < samples.size(); ++i) samples[i].weight = here[i].weight;
+        return EvaluateMetric(p, samples, 0).value;
+      };
+      for (float pick : RandomFloats(8, 840)) {
+        const size_t node = static_cast<size_t>(pick * p.grid.voxels());
+        for (int c = 0; c < 3; ++c) {
+          const double h = 1e-5;
+          std::vector<double> plus = Doubles(p.coefficients), minus = plus;
+          plus[3 * node + c] += h;
+          minus[3 * node + c] -= h;
+          // NMI's counts are rounded, its reference's here are not.
+          EXPECT_NEAR(e.gradient[3 * node + c], (value_at(plus) - value_at(minus)) / (2 * h),
+                      (metric == MetricKind::kNmi ? 2e-2 : 2e-3) * scale)
+              << node << " " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FfdObjectiveTest, FullWeightsAreABinaryMask) {
+  for (MetricKind metric :
+       {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kMind}) {
+    for (Int3 size : {Int3{45, 23, 19}, Int3{50, 35, 1}}) {
+      Options o;
+      o.fixed = size;
+      o.moving = {37, 24, size.z};
+      o.seed = 860;
+      o.fixed_mask = o.moving_mask = true;
+      if (size.z == 1) o.degrees = {0, 0, 3.1};
+      HostProblem p = MakeProblem(metric, o);
+      SCOPED_TRACE(Describe(p));
+      const Evaluation binary = Evaluate(p);
+      for (HostVolume* v : {&p.fixed, &p.moving}) {
+        for (uint8_t& byte : v->mask) byte = byte == 0 ? 0 : 255;
+        v->weight_per_unit = kWeightPerUnit;
+      }
+      const Evaluation full = Evaluate(p);
+      EXPECT_GT(binary.value.samples, 100);
+      EXPECT_EQ(std::memcmp(&binary.value, &full.value, sizeof(MetricValue)), 0);
+      EXPECT_EQ(binary.gradient, full.gradient);
+      // And other weights are something else.
+      p.fixed.mask[p.fixed.mask.size() / 2] = 99;
+      for (size_t i = 0; i < p.fixed.mask.size(); i += 3) p.fixed.mask[i] /= 2;
+      const Evaluation weighted = Evaluate(p);
+      EXPECT_NE(binary.value.metric, weighted.value.metric);
+    }
+  }
+}
+
+// The order of evaluations does not matter, nor the value alone.
+TEST_P(FfdObjectiveTest, EvaluationsWithSoftMasksAreBitIdentical) {
+  for (MetricKind metric :
+       {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kMind}) {
+    Options o;
+    o.fixed = {70, 41, 21};
+    o.moving = {66, 45, 23};
+    o.seed = 880;
+    o.fixed_mask = o.moving_mask = o.soft = true;
+    const HostProblem p = MakeProblem(metric, o);
+    SCOPED_TRACE(Describe(p));
+    const int64_t bytes = FfdEvaluatorBytes(device(), metric, p.fixed.geometry, p.moving.geometry, p.grid);
+    OwnedContext owned = *OwnedContext::Create(device(), bytes);
+    const ExecContext context = owned.context();
+    auto evaluator = MakeFfdEvaluator(context, UploadProblem(p));
+    ASSERT_OK(evaluator.status());
+    const auto evaluate = [&](bool with_gradient) {
+      Evaluation e;
+      MetricValue* const value = Poisoned<MetricValue>(1);
+      float* const gradient = Poisoned<float>(p.coefficients.size());
+      EXPECT_OK(
+          (*evaluator)->Evaluate(context, Upload(p.coefficients), nullptr, with_gradient ? gradient : nullptr, value));
+      EXPECT_OK(device().Synchronize(context.stream()));
+      e.value = Download(value, 1)[0];
+      if (with_gradient) e.gradient = Download(gradient, p.coefficients.size());
+      return e;
+    };
+    const Evaluation first = evaluate(true), alone = evaluate(false), again = evaluate(true);
+    EXPECT_EQ(std::memcmp(&first.value, &alone.value, sizeof(MetricValue)), 0);
+    EXPECT_EQ(std::memcmp(&first.value, &again.value, sizeof(MetricValue)), 0);
+    EXPECT_EQ(first.gradient, again.gradient);
+  }
+}
+
 TEST_P(FfdObjectiveTest, EqualImagesMatchPerfectly) {
   for (Int3 size : {Int3{33, 17, 9}, Int3{35, 18, 1}, Int3{128, 6, 5}}) {
     Options o;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -38,17 +39,20 @@ MetricReference SsdReference(const HostProblem& problem, const std::vector<Sampl
   MetricReference r;
   r.voxel_gradient.resize(samples.size());
   r.uncertainty.resize(samples.size());
-  double sum = 0;
-  for (const Sample& s : samples) r.samples += s.counts;
+  double sum = 0, weight = 0;
+  for (const Sample& s : samples) {
+    r.samples += s.counts;
+    weight += s.counts ? s.weight : 0;
+  }
   const double s2 = problem.intensity_scale * problem.intensity_scale;
   for (size_t i = 0; i < samples.size(); ++i) {
     if (!samples[i].counts) continue;
-    const double f = problem.fixed.data[i], m = samples[i].value;
-    sum += s2 * (m - f) * (m - f);
-    r.voxel_gradient[i] = 2 * s2 * (m - f) / r.samples;
-    r.uncertainty[i] = 2 * s2 * 3e-5 * (std::abs(m) + std::abs(f)) / r.samples;
+    const double f = problem.fixed.data[i], m = samples[i].value, w = samples[i].weight;
+    sum += w * s2 * (m - f) * (m - f);
+    r.voxel_gradient[i] = 2 * w * s2 * (m - f) / weight;
+    r.uncertainty[i] = 2 * w * s2 * 3e-5 * (std::abs(m) + std::abs(f)) / weight;
   }
-  if (r.samples > 0) r.value = sum / r.samples;
+  if (r.samples > 0) r.value = sum / weight;
   return r;
 }
 
@@ -64,7 +68,7 @@ MetricReference NmiGradient(const HostProblem& problem, const std::vector<Sample
     const double f = (problem.fixed.data[i] - problem.fixed_minimum) * fixed_scale;
     const double m = std::clamp((samples[i].value - problem.moving_minimum) * moving_scale, 0.0, 61.0);
     const int cell = std::min(static_cast<int>(m), 60);
-    return NmiPlace{static_cast<int>(std::clamp(f, 0.0, 63.0)), cell, m - cell};
+    return NmiPlace{static_cast<int>(std::clamp(f, 0.0, 63.0)), cell, m - cell, samples[i].weight};
   };
   std::vector<NmiPlace> places;
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -77,7 +81,7 @@ MetricReference NmiGradient(const HostProblem& problem, const std::vector<Sample
     if (!samples[i].counts) continue;
     const NmiReference::Derivative d = nmi.DerivativeAt(place(i));
     r.voxel_gradient[i] = moving_scale * d.value;
-    r.uncertainty[i] = 2e-3 * moving_scale * d.largest_slope / r.samples;
+    r.uncertainty[i] = 2e-3 * moving_scale * samples[i].weight * d.largest_slope / nmi.weight();
   }
   return r;
 }
@@ -100,7 +104,7 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
   const Int3 n = problem.fixed.geometry.size;
   const std::vector<double> window = GaussianWindow(problem.lncc_sigma);
   const int radius = static_cast<int>(window.size() / 2);
-  // The samples around a box, by their weights.
+  // The samples around a box, by the window's weight times their own.
   const auto for_window = [&](Int3 c, const auto& visit) {
     const auto first = [&](int at) { return std::max(0, 2 * (at - radius)); };
     const auto last = [&](int at, int count) { return std::min(count - 1, 2 * (at + radius) + 1); };
@@ -110,15 +114,17 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
           const size_t j = problem.fixed.Offset({x, y, z});
           const double weight =
               window[x / 2 - c.x + radius] * window[y / 2 - c.y + radius] * window[z / 2 - c.z + radius];
-          if (samples[j].counts) visit(j, weight, static_cast<double>(problem.fixed.data[j]), samples[j].value);
+          if (!samples[j].counts) continue;
+          visit(j, weight * samples[j].weight, static_cast<double>(problem.fixed.data[j]), samples[j].value);
         }
   };
-  std::vector<double> counts(samples.size());
-  for (size_t i = 0; i < samples.size(); ++i) counts[i] = samples[i].counts;
-  counts = SumBoxes(counts, n);
+  std::vector<double> weights(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) weights[i] = samples[i].counts ? samples[i].weight : 0;
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  weights = SumBoxes(weights, n);
   double sum = 0;
   ForEachVoxel(BoxesOf(n), [&](size_t box, Int3 c) {
-    if (counts[box] == 0) return;
+    if (weights[box] == 0) return;
     double w = 0, f = 0, m = 0, ff = 0, mm = 0, fm = 0;
     for_window(c, [&](size_t, double weight, double a, double b) {
       w += weight;
@@ -136,14 +142,14 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
         mm < 1e-6 * problem.moving_stddev * problem.moving_stddev) {
       return;
     }
-    sum += counts[box] * fm * fm / (ff * mm);
+    sum += weights[box] * fm * fm / (ff * mm);
     for_window(c, [&](size_t j, double weight, double a, double b) {
-      const double outer = 2 * counts[box] * fm / (ff * mm) * weight / w / r.samples;
+      const double outer = 2 * weights[box] * fm / (ff * mm) * weight / w / total;
       r.voxel_gradient[j] -= outer * (a - f - fm / mm * (b - m));
       r.uncertainty[j] += 2e-3 * std::abs(outer) * (std::abs(a - f) + std::abs(fm / mm * (b - m)));
     });
   });
-  r.value = 1 - sum / r.samples;
+  r.value = 1 - sum / total;
   return r;
 }
 
@@ -180,12 +186,12 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
     const double norm_m = std::sqrt(Dot(gm, gm) + problem.moving_edge * problem.moving_edge);
     const double norm_f = std::sqrt(Dot(gf, gf) + problem.fixed_edge * problem.fixed_edge);
     const Vec3d u = (1 / norm_m) * gm, v = (1 / norm_f) * gf;
-    const double uv = Dot(u, v);
-    sum += Dot(v, v) - uv * uv;
-    weight += Dot(v, v);
+    const double uv = Dot(u, v), w = samples[i].weight;
+    sum += w * (Dot(v, v) - uv * uv);
+    weight += w * Dot(v, v);
     r.samples += 1;
-    term.slope = (-2 * uv / norm_m) * (v - uv * u);
-    term.size = 2 * std::sqrt(Dot(v, v)) / norm_m;
+    term.slope = (-2 * w * uv / norm_m) * (v - uv * u);
+    term.size = 2 * w * std::sqrt(Dot(v, v)) / norm_m;
     terms.push_back(term);
   });
   if (r.samples == 0) return r;
@@ -202,7 +208,18 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
   return r;
 }
 
-HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask, bool left_handed) {
+// A mask with some holes, of weights where it is soft.
+void SetMask(uint32_t seed, bool soft, HostVolume* v) {
+  const std::vector<float> bytes = RandomFloats(v->geometry.voxels(), seed + 2000, 1, 256);
+  const std::vector<float> holes = RandomFloats(v->geometry.voxels(), seed + 1000);
+  for (size_t i = 0; i < holes.size(); ++i) {
+    const float set = soft ? bytes[i] : holes[i] < 0.5f ? 1 : 255;
+    v->mask.push_back(holes[i] < 0.04f ? 0 : static_cast<uint8_t>(set));
+  }
+  if (soft) v->weight_per_unit = kWeightPerUnit;
+}
+
+HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool left_handed) {
   HostVolume v;
   v.geometry = ObliqueGeometry(size, left_handed);
   const std::vector<float> noise = RandomFloats(v.geometry.voxels(), seed, -0.3f, 0.3f);
@@ -213,9 +230,6 @@ HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask,
         std::sin(0.31 * p.x + 0.13 * p.y + phase) + std::cos(0.27 * p.y - 0.36 * p.z) + std::sin(0.4 * p.z + 0.2 * p.x);
     v.data[i] = static_cast<float>(wave) + (content == Content::kNoisy ? noise[i] : 0);
   });
-  if (with_mask) {
-    for (float h : RandomFloats(v.geometry.voxels(), seed + 1000)) v.mask.push_back(h < 0.04f ? 0 : h < 0.5f ? 1 : 255);
-  }
   return v;
 }
 
@@ -253,6 +267,7 @@ std::vector<Sample> WarpReference(const HostProblem& problem, const std::vector<
       for (int c = 0; c < 3; ++c) moved[c] += w * coefficients[3 * node + c];
     });
     samples[i] = SampleReference(problem.moving, to_moving(moved), kCellRounding);
+    samples[i].weight *= problem.fixed.Weight(v);
   });
   return samples;
 }
@@ -321,8 +336,10 @@ Geometry MakeGrid(const Geometry& image, Vec3d spacing) {
 HostProblem MakeProblem(MetricKind metric, const Options& o) {
   HostProblem p;
   p.metric = metric;
-  p.fixed = MakeVolume(o.fixed, o.seed, o.content, o.fixed_mask, false);
-  p.moving = MakeVolume(o.moving, o.seed + 1, o.content, o.moving_mask, o.left_handed);
+  p.fixed = MakeVolume(o.fixed, o.seed, o.content, false);
+  p.moving = MakeVolume(o.moving, o.seed + 1, o.content, o.left_handed);
+  if (o.fixed_mask) SetMask(o.seed, o.soft, &p.fixed);
+  if (o.moving_mask) SetMask(o.seed + 1, o.soft, &p.moving);
   p.moving.geometry.spacing = {0.9, 1.1, 1.7};
   p.affine = MakeAffine(p.fixed.geometry, p.moving.geometry, o);
   p.grid = MakeGrid(p.fixed.geometry, o.spacing);

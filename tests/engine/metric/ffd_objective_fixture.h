@@ -75,6 +75,8 @@ struct Options {
   uint32_t seed = 1;
   Content content = Content::kNoisy;
   bool fixed_mask = false, moving_mask = false, left_handed = false;
+  // The masks are of weights.
+  bool soft = false;
   Vec3d degrees{1.3, -2.2, 2.9};
   double scale = 0.93;
   Vec3d shift;             // moving voxels
@@ -99,8 +101,8 @@ class FfdObjectiveTest : public DeviceTest {
     o.metric = p.metric;
     o.fixed = {Upload(p.fixed.data), p.fixed.geometry};
     o.moving = {Upload(p.moving.data), p.moving.geometry};
-    if (!p.fixed.mask.empty()) o.fixed_mask = {Upload(p.fixed.mask), p.fixed.geometry};
-    if (!p.moving.mask.empty()) o.moving_mask = {Upload(p.moving.mask), p.moving.geometry};
+    if (!p.fixed.mask.empty()) o.fixed_mask = {Upload(p.fixed.mask), p.fixed.geometry, p.fixed.weight_per_unit};
+    if (!p.moving.mask.empty()) o.moving_mask = {Upload(p.moving.mask), p.moving.geometry, p.moving.weight_per_unit};
     o.affine = p.affine;
     o.grid = p.grid;
     o.intensity_scale = p.intensity_scale;

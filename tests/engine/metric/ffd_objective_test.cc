@@ -71,6 +71,42 @@ TEST_P(FfdObjectiveTest, MatchesReferenceWithMasksAndLeftHandedGrids) {
   }
 }
 
+TEST_P(FfdObjectiveTest, MatchesReferenceWithSoftMasks) {
+  const Int3 sizes[] = {{40, 19, 17}, {33, 9, 13}, {50, 35, 1}, {65, 17, 6}, {1, 20, 15}, {9, 80, 1}};
+  for (MetricKind metric : kMetrics) {
+    for (int which = 1; which < 4; ++which) {
+      for (Int3 size : sizes) {
+        Options o;
+        o.fixed = size;
+        o.moving = {37, 24, size.z == 1 ? 1 : 19};
+        o.seed = 430 + which;
+        o.fixed_mask = which & 1;
+        o.moving_mask = which & 2;
+        o.soft = true;
+        o.degrees = size.z == 1 || size.x == 1 ? Vec3d{0, 0, size.x == 1 ? 0 : 3.1} : Vec3d{1.3, -4.4, 3.1};
+        const HostProblem p = MakeProblem(metric, o);
+        SCOPED_TRACE(Describe(p) + " masks " + std::to_string(which));
+        EXPECT_GT(Check(p), metric == MetricKind::kNgf ? -1 : 100);
+      }
+    }
+  }
+}
+
+// One mask's bytes are weights, the other one's are not.
+TEST_P(FfdObjectiveTest, SoftAndBinaryMasksMeet) {
+  for (MetricKind metric : kMetrics) {
+    for (bool fixed_is_soft : {false, true}) {
+      Options o;
+      o.seed = 445;
+      o.fixed_mask = o.moving_mask = true;
+      HostProblem p = MakeProblem(metric, o);
+      (fixed_is_soft ? p.fixed : p.moving).weight_per_unit = kWeightPerUnit;
+      SCOPED_TRACE(Describe(p));
+      EXPECT_GT(Check(p), 1000);
+    }
+  }
+}
+
 TEST_P(FfdObjectiveTest, MatchesReferenceOnEveryInstructionSet) {
   if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
   const int64_t supported = hwy::SupportedTargets();
@@ -79,15 +115,18 @@ TEST_P(FfdObjectiveTest, MatchesReferenceOnEveryInstructionSet) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     for (MetricKind metric : kMetrics) {
       for (Int3 size : {Int3{43, 19, 14}, Int3{50, 35, 1}}) {
-        Options o;
-        o.fixed = size;
-        o.moving = {37, 24, size.z};
-        o.seed = 450;
-        o.fixed_mask = o.moving_mask = true;
-        if (size.z == 1) o.degrees = {0, 0, 3.1};
-        const HostProblem p = MakeProblem(metric, o);
-        SCOPED_TRACE(Describe(p) + " on " + hwy::TargetName(rest & -rest));
-        EXPECT_GT(Check(p), 100);
+        for (bool soft : {false, true}) {
+          Options o;
+          o.fixed = size;
+          o.moving = {37, 24, size.z};
+          o.seed = 450;
+          o.fixed_mask = o.moving_mask = true;
+          o.soft = soft;
+          if (size.z == 1) o.degrees = {0, 0, 3.1};
+          const HostProblem p = MakeProblem(metric, o);
+          SCOPED_TRACE(Describe(p) + " on " + hwy::TargetName(rest & -rest));
+          EXPECT_GT(Check(p), 100);
+        }
       }
     }
   }

@@ -68,12 +68,13 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(MindTest);
 TEST_P(MindTest, FfdIsTheSumOverTheChannels) {
   uint32_t seed = 40;
   for (Int3 size : {Int3{33, 9, 13}, Int3{40, 37, 1}, Int3{2, 30, 9}, Int3{21, 18, 16}}) {
-    for (bool masked : {false, true}) {
+    for (int masks : {0, 1, 2}) {
       Options o;
       o.fixed = size;
       o.moving = {31, 35, size.z == 1 ? 1 : 14};
       o.seed = ++seed;
-      o.fixed_mask = o.moving_mask = o.left_handed = masked;
+      o.fixed_mask = o.moving_mask = o.left_handed = masks > 0;
+      o.soft = masks == 2;
       if (size.z == 1) o.degrees = {0, 0, 2.1};
       const HostProblem p = MakeProblem(MetricKind::kMind, o);
       SCOPED_TRACE(Describe(p));

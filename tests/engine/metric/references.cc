@@ -11,13 +11,15 @@ double Entropy(double p) { return p > 0 ? -p * std::log(p) : 0; }
 
 double LogOf(double p, double floor) { return std::log(std::max(p, floor)); }
 
-// The weights of four neighbouring bins, which add up to 1.
-std::array<double, 4> WindowAt(double t, double unit) {
+double Rounded(double value, double unit) { return unit > 0 ? unit * std::nearbyint(value / unit) : value; }
+
+// The weights of four neighbouring bins, which add up to that of the sample.
+std::array<double, 4> WindowAt(const NmiPlace& place, double unit) {
   std::array<double, 4> w;
-  for (int k = 0; k < 4; ++k) w[k] = CubicSpline(t + 1 - k);
+  for (int k = 0; k < 4; ++k) w[k] = place.weight * CubicSpline(place.t + 1 - k);
   if (unit > 0) {
-    for (int k : {0, 1, 3}) w[k] = unit * std::nearbyint(w[k] / unit);
-    w[2] = 1 - w[0] - w[1] - w[3];
+    for (int k : {0, 1, 3}) w[k] = Rounded(w[k], unit);
+    w[2] = Rounded(place.weight, unit) - w[0] - w[1] - w[3];
   }
   return w;
 }
@@ -41,6 +43,7 @@ Sample SampleReference(const HostVolume& v, Vec3d index, double cell_rounding) {
   }
   if (!v.InMask(nearest)) return s;
   s.counts = true;
+  s.weight = v.Weight(nearest);
   for (int corner = 0; corner < 8; ++corner) {
     Int3 p;
     double w[3], dw[3];
@@ -77,14 +80,16 @@ AffineMap Rotation(Vec3d degrees) {
 }
 
 NmiReference::NmiReference(const std::vector<NmiPlace>& places, double unit)
-    : samples_(static_cast<double>(places.size())), floor_(0.5 * unit / samples_ + 1e-300) {
-  if (places.empty()) return;
+    : samples_(static_cast<double>(places.size())) {
+  for (const NmiPlace& p : places) weight_ += Rounded(p.weight, unit);
+  if (weight_ == 0) return;
+  floor_ = 0.5 * unit / weight_ + 1e-300;
   for (const NmiPlace& p : places) {
-    const std::array<double, 4> w = WindowAt(p.t, unit);
+    const std::array<double, 4> w = WindowAt(p, unit);
     for (int k = 0; k < 4; ++k) joint_[kBins * p.bin + p.cell + k] += w[k];
   }
   for (int i = 0; i < kBins * kBins; ++i) {
-    joint_[i] /= samples_;
+    joint_[i] /= weight_;
     fixed_[i / kBins] += joint_[i];
     moving_[i % kBins] += joint_[i];
     joint_entropy_ += Entropy(joint_[i]);
@@ -105,7 +110,7 @@ NmiReference::Derivative NmiReference::DerivativeAt(const NmiPlace& place) const
   Derivative derivative;
   for (int k = 0; k < 4; ++k) {
     const double slope = Slope(place.bin, place.cell + k);
-    derivative.value += slope * d[k] / samples_;
+    derivative.value += place.weight * slope * d[k] / weight_;
     derivative.largest_slope = std::max(derivative.largest_slope, std::abs(slope));
   }
   return derivative;

@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_TESTS_ENGINE_METRIC_REFERENCES_H_
 #define INTRAWARP_TESTS_ENGINE_METRIC_REFERENCES_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -17,16 +18,20 @@ struct HostVolume {
   Geometry geometry;
   std::vector<float> data;
   std::vector<uint8_t> mask;  // empty: everything counts
+  float weight_per_unit = 1;
 
   size_t Offset(Int3 p) const { return (static_cast<size_t>(p.z) * geometry.size.y + p.y) * geometry.size.x + p.x; }
   double At(Int3 p) const { return data[Offset(p)]; }
   bool InMask(Int3 p) const { return mask.empty() || mask[Offset(p)] != 0; }
+  double Weight(Int3 p) const { return mask.empty() ? 1 : std::min(1.0, mask[Offset(p)] * double{weight_per_unit}); }
 };
 
 struct Sample {
   bool counts = false;
   // Closer to a neighbouring cell than rounding allows: float32 may take that cell's derivative.
   bool ambiguous = false;
+  // Of the nearest voxel.
+  double weight = 1;
   double value = 0;
   Vec3d gradient;  // by the index
 };
@@ -45,6 +50,7 @@ AffineMap Rotation(Vec3d degrees);
 struct NmiPlace {
   int bin = 0, cell = 0;
   double t = 0;
+  double weight = 1;
 };
 
 // D = 2 - (H(F) + H(M)) / H(F, M) of the joint histogram of samples, by Parzen windows of cubic B-splines.
@@ -52,12 +58,14 @@ class NmiReference {
  public:
   static constexpr int kBins = 64;
 
-  // `unit`: weights are counted in multiples of it, as the operator does; 0: exactly.
+  // `unit`: weights of windows times those of samples are counted in multiples of it, as the operator does; 0: exactly.
   NmiReference(const std::vector<NmiPlace>& places, double unit);
 
   // NaN without samples.
   double value() const { return value_; }
   double samples() const { return samples_; }
+  // The sum of the samples' weights.
+  double weight() const { return weight_; }
   double joint_entropy() const { return joint_entropy_; }
   double fixed(int bin) const { return fixed_[bin]; }
   double joint(int bin, int k) const { return joint_[kBins * bin + k]; }
@@ -75,8 +83,9 @@ class NmiReference {
 
  private:
   double samples_;
+  double weight_ = 0;
   double value_ = std::numeric_limits<double>::quiet_NaN();
-  double floor_;
+  double floor_ = 0;
   double marginal_entropies_ = 0, joint_entropy_ = 0;
   std::array<double, kBins> fixed_ = {}, moving_ = {};
   std::vector<double> joint_ = std::vector<double>(kBins * kBins);

@@ -50,12 +50,25 @@ std::vector<PooledDescriptor> RandomDescriptors(Int3 size, uint32_t seed) {
   return nodes;
 }
 
+// Some nodes weigh nothing, some all; empty: none has a weight.
+std::vector<uint8_t> RandomWeights(Int3 size, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::uniform_int_distribution<int> byte(-60, 315);
+  std::vector<uint8_t> weights(Count(size));
+  for (uint8_t& weight : weights) weight = static_cast<uint8_t>(std::clamp(byte(engine), 0, 255));
+  return weights;
+}
+
+struct Weights {
+  std::vector<uint8_t> fixed, moving;
+};
+
 // The search as its header describes it, one node and label at a time.
 class Reference {
  public:
   Reference(const std::vector<PooledDescriptor>& fixed, const std::vector<PooledDescriptor>& moving, Int3 size,
-            Int3 reach)
-      : fixed_(fixed), moving_(moving), size_(size) {
+            Int3 reach, const Weights& weights = {})
+      : fixed_(fixed), moving_(moving), weights_(weights), size_(size) {
     ForEach(-1 * reach, reach, [&](Int3 l) { labels_.push_back(l); });
     for (const Int3 l : labels_) costs_.push_back(SmoothedCosts(l));
   }
@@ -78,7 +91,15 @@ class Reference {
     if (IsIn(size_, p + l)) m = moving_[Place(size_, p + l)];
     int64_t sum = 0;
     for (int c = 0; c < kDescriptorChannels; ++c) sum += std::pow(f.channel[c] - m.channel[c], 2);
-    return sum;
+    // In steps of 1/256, each product rounded down.
+    const int of_moving = IsIn(size_, p + l) ? Steps(weights_.moving, Place(size_, p + l)) : 0;
+    const double mixed = f.squares + std::floor(of_moving / 256.0 * (sum - static_cast<double>(f.squares)));
+    return static_cast<int64_t>(std::floor(Steps(weights_.fixed, Place(size_, p)) / 256.0 * mixed));
+  }
+
+  static int Steps(const std::vector<uint8_t>& weights, int64_t node) {
+    if (weights.empty()) return 256;
+    return weights[node] < 128 ? weights[node] : weights[node] + 1;
   }
 
   std::vector<int64_t> SmoothedCosts(Int3 l) const {
@@ -128,6 +149,7 @@ class Reference {
   }
 
   const std::vector<PooledDescriptor>&fixed_, &moving_;
+  Weights weights_;
   Int3 size_;
   std::vector<Int3> labels_;
   std::vector<std::vector<int64_t>> costs_;
@@ -137,10 +159,14 @@ class DiscreteSearchTest : public DeviceTest {
  protected:
   // In an arena of exactly the size that is asked for.
   absl::StatusOr<std::vector<float>> Search(const std::vector<PooledDescriptor>& fixed,
-                                            const std::vector<PooledDescriptor>& moving, Int3 size, Int3 reach) {
+                                            const std::vector<PooledDescriptor>& moving, Int3 size, Int3 reach,
+                                            const Weights& weights = {}) {
     OwnedContext owned = *OwnedContext::Create(device(), DiscreteSearchWorkspaceBytes(size, reach));
     auto* out = Poisoned<float>(3 * Count(size));
-    const absl::Status status = SearchDisplacements(owned.context(), Upload(fixed), Upload(moving), size, reach, out);
+    const NodeWeights of_nodes{weights.fixed.empty() ? nullptr : Upload(weights.fixed),
+                               weights.moving.empty() ? nullptr : Upload(weights.moving)};
+    const absl::Status status =
+        SearchDisplacements(owned.context(), Upload(fixed), Upload(moving), size, reach, out, {}, of_nodes);
     if (!status.ok()) return status;
     EXPECT_OK(device().Synchronize(owned.context().stream()));
     return Download(out, 3 * Count(size));
@@ -163,6 +189,49 @@ TEST_P(DiscreteSearchTest, EqualsTheDefinitionToTheBit) {
     ASSERT_OK(found) << found.status();
     EXPECT_EQ(*found, Reference(fixed, moving, c.size, c.reach).Displacements()) << c.size.x << " " << c.size.y;
   }
+}
+
+TEST_P(DiscreteSearchTest, WeightsEqualTheDefinitionToTheBit) {
+  struct Case {
+    Int3 size, reach;
+  };
+  const Case cases[] = {
+      {{1, 1, 1}, {0, 0, 0}}, {{9, 7, 1}, {3, 2, 0}}, {{5, 4, 3}, {2, 2, 2}}, {{35, 9, 4}, {1, 2, 3}}};
+  uint32_t seed = 101;
+  for (const Case& c : cases) {
+    const std::vector<PooledDescriptor> fixed = RandomDescriptors(c.size, seed),
+                                        moving = RandomDescriptors(c.size, seed + 1);
+    for (int which = 1; which < 4; ++which) {
+      Weights weights;
+      if (which & 1) weights.fixed = RandomWeights(c.size, seed + 2);
+      if (which & 2) weights.moving = RandomWeights(c.size, seed + 3);
+      const absl::StatusOr<std::vector<float>> found = Search(fixed, moving, c.size, c.reach, weights);
+      ASSERT_OK(found) << found.status();
+      EXPECT_EQ(*found, Reference(fixed, moving, c.size, c.reach, weights).Displacements()) << c.size.x << " " << which;
+    }
+    const std::vector<uint8_t> ones(Count(c.size), 255);
+    EXPECT_EQ(*Search(fixed, moving, c.size, c.reach, {ones, ones}), *Search(fixed, moving, c.size, c.reach));
+    seed += 4;
+  }
+}
+
+// Where nodes weigh nothing, they take the shift of their neighbours, whatever their descriptors say.
+TEST_P(DiscreteSearchTest, ANodeOfNoWeightFollowsItsNeighbours) {
+  const Int3 size{20, 18, 16}, reach{4, 4, 4}, shift{2, -1, 1};
+  const std::vector<PooledDescriptor> fixed = RandomDescriptors(size, 131);
+  std::vector<PooledDescriptor> moving = RandomDescriptors(size, 132);
+  Weights weights{std::vector<uint8_t>(Count(size), 255), {}};
+  const auto is_false = [](Int3 p) { return p.x > 8 && p.x < 12 && p.y > 7 && p.y < 11; };
+  ForNodes(size, [&](Int3 p) {
+    const Int3 to = p + (is_false(p) ? Int3{-3, 3, -3} : shift);
+    if (IsIn(size, to)) moving[Place(size, to)] = fixed[Place(size, p)];
+    if (is_false(p)) weights.fixed[Place(size, p)] = 2;
+  });
+  const absl::StatusOr<std::vector<float>> found = Search(fixed, moving, size, reach, weights);
+  ASSERT_OK(found) << found.status();
+  ForEach({7, 7, 6}, {13, 11, 9}, [&](Int3 p) {
+    for (int a = 0; a < 3; ++a) EXPECT_NEAR((*found)[3 * Place(size, p) + a], shift[a], 0.5) << p.x << " " << p.y;
+  });
 }
 
 // A volume that is shifted by whole nodes is found at every node whose surroundings are seen.
@@ -213,6 +282,24 @@ TEST_P(DiscreteSearchTest, TheFarthestReachDoesNotOverflow) {
   const absl::StatusOr<std::vector<float>> found = Search(fixed, moving, size, reach);
   ASSERT_OK(found) << found.status();
   EXPECT_EQ(*found, Reference(fixed, moving, size, reach).Displacements());
+}
+
+// Nor do weighted costs of descriptors as unlike as there are.
+TEST_P(DiscreteSearchTest, WeightsDoNotOverflow) {
+  const Int3 size{6, 5, 4}, reach{2, 2, 2};
+  std::vector<PooledDescriptor> fixed(Count(size)), moving(Count(size));
+  for (int64_t i = 0; i < Count(size); ++i) {
+    for (int c = 0; c < kDescriptorChannels; ++c) {
+      fixed[i].channel[c] = i % 3 == 0 ? 255 : 1;
+      moving[i].channel[c] = i % 2 == 0 ? 255 : 1;
+      fixed[i].squares += fixed[i].channel[c] * fixed[i].channel[c];
+      moving[i].squares += moving[i].channel[c] * moving[i].channel[c];
+    }
+  }
+  const Weights weights{RandomWeights(size, 141), RandomWeights(size, 142)};
+  const absl::StatusOr<std::vector<float>> found = Search(fixed, moving, size, reach, weights);
+  ASSERT_OK(found) << found.status();
+  EXPECT_EQ(*found, Reference(fixed, moving, size, reach, weights).Displacements());
 }
 
 }  // namespace

@@ -41,6 +41,18 @@ std::vector<float> SmoothVelocity(Int3 size, float amplitude) {
   return v;
 }
 
+// From 25 to 245, and little different between neighbours, where a rounding can decide which is nearest.
+std::vector<uint8_t> SmoothWeights(Int3 size, float phase) {
+  std::vector<uint8_t> bytes;
+  for (int z = 0; z < size.z; ++z)
+    for (int y = 0; y < size.y; ++y)
+      for (int x = 0; x < size.x; ++x) {
+        const float wave = std::sin(0.05f * x + phase) * std::cos(0.04f * y - 0.03f * z);
+        bytes.push_back(static_cast<uint8_t>(135 + 110 * wave));
+      }
+  return bytes;
+}
+
 // Convolved along an axis with a Gaussian cut at ceil(3 sigma), over what is inside.
 std::vector<double> Smoothed(const std::vector<double>& in, Int3 size, int axis, double sigma) {
   const int radius = static_cast<int>(std::ceil(3 * sigma));
@@ -115,6 +127,8 @@ struct Problem {
   bool half_fields = false;
   float momentum = 0;
   int iterations = 2;
+  // Images with weights (SmoothWeights).
+  bool fixed_weights = false, moving_weights = false;
 };
 
 struct Outcome {
@@ -153,6 +167,10 @@ class DemonsIterationTest : public DeviceTest {
     l.step.symmetric = p.symmetric;
     l.step.moving_on_fixed = Poisoned<float>(n);
     l.step.warped = Poisoned<float>(n);
+    if (p.fixed_weights) l.step.fixed_weights = {Upload(SmoothWeights(p.size, 0.3f)), kWeightPerUnit};
+    if (p.moving_weights) l.step.moving.weights = {Upload(SmoothWeights(p.moving_size, 1.9f)), kWeightPerUnit};
+    l.step.weights_on_fixed = Poisoned<uint8_t>(n);
+    l.step.warped_weights = Poisoned<uint8_t>(n);
     l.step.fluid_sigma = p.fluid_sigma;
     l.step.diffusion_sigma = p.diffusion_sigma;
     l.step.update = p.update;
@@ -166,6 +184,7 @@ class DemonsIterationTest : public DeviceTest {
     state.most_momentum = p.momentum;
     l.fields.state = Upload(std::vector<DemonsState>{state});
     EXPECT_OK(WarpSource(ctx(), l.step.moving, nullptr, p.size, l.step.moving_on_fixed));
+    EXPECT_OK(WarpWeights(ctx(), l.step.moving, nullptr, p.size, l.step.weights_on_fixed));
     EXPECT_OK(LargestComponent(ctx(), l.fields.velocity, p.velocity_size, &l.fields.state->largest));
     return l;
   }
@@ -205,7 +224,12 @@ class Reference {
     state_.max_iterations = 50;
     state_.most_momentum = p_.momentum;
     reached_ = velocity_;
+    of_fixed_ = SmoothWeights(p_.size, 0.3f);
+    of_moving_ = SmoothWeights(p_.moving_size, 1.9f);
+    warped_weights_.resize(n);
+    weights_on_fixed_.resize(n);
     EXPECT_OK(WarpSource(context(), Moving(), nullptr, p_.size, moving_on_fixed_.data()));
+    EXPECT_OK(WarpWeights(context(), Moving(), nullptr, p_.size, weights_on_fixed_.data()));
     for (int i = 0; i < p_.iterations && !state_.done; ++i) Iterate();
     EXPECT_OK(LargestComponent(context(), velocity_.data(), p_.velocity_size, &state_.largest));
     return {velocity_, state_};
@@ -213,9 +237,16 @@ class Reference {
 
  private:
   ExecContext context() { return cpu_.context(); }
-  DemonsSource Moving() { return {moving_.data(), p_.moving_size, p_.from_fixed}; }
+  DemonsWeights OfFixed() {
+    return p_.fixed_weights ? DemonsWeights{of_fixed_.data(), kWeightPerUnit} : DemonsWeights{};
+  }
+  DemonsWeights OfMoving() {
+    return p_.moving_weights ? DemonsWeights{of_moving_.data(), kWeightPerUnit} : DemonsWeights{};
+  }
+  DemonsSource Moving() { return {moving_.data(), p_.moving_size, p_.from_fixed, OfMoving()}; }
 
-  void AddForce(float factor, const DemonsSource& source, const float* fixed, float weight, DemonsState* state) {
+  void AddForce(float factor, const DemonsSource& source, const float* fixed, const DemonsWeights& fixed_weights,
+                float weight, DemonsState* state) {
     float largest;
     const Int3 grid = p_.velocity_size;
     EXPECT_OK(LargestComponent(context(), velocity_.data(), grid, &largest));
@@ -223,7 +254,10 @@ class Reference {
         ExponentiateVectorField(context(), velocity_.data(), grid, factor, &largest, kMaxSquarings, next_.data()));
     EXPECT_OK(ResampleVectorField(context(), next_.data(), grid, displacement_.data(), p_.size));
     EXPECT_OK(WarpSource(context(), source, displacement_.data(), p_.size, warped_.data()));
+    EXPECT_OK(WarpWeights(context(), source, displacement_.data(), p_.size, warped_weights_.data()));
     DemonsForceTask task;
+    task.fixed_weights = fixed_weights;
+    if (source.weights.bytes != nullptr) task.warped_weights = {warped_weights_.data(), kWeightPerUnit};
     task.size = task.force_size = p_.size;
     task.sides = {0.9f, 1, 1.1f};
     task.fixed = fixed;
@@ -235,10 +269,13 @@ class Reference {
 
   void Iterate() {
     const ExecContext c = context();
-    AddForce(1, Moving(), fixed_.data(), p_.symmetric ? 0.5f : 1, &state_);
+    AddForce(1, Moving(), fixed_.data(), OfFixed(), p_.symmetric ? 0.5f : 1, &state_);
     if (state_.done) return;
     if (p_.symmetric) {
-      AddForce(-1, {fixed_.data(), p_.size, AffineMap::Identity()}, moving_on_fixed_.data(), -0.5f, nullptr);
+      DemonsWeights on_fixed = OfMoving();
+      if (p_.moving_weights) on_fixed.bytes = weights_on_fixed_.data();
+      AddForce(-1, {fixed_.data(), p_.size, AffineMap::Identity(), OfFixed()}, moving_on_fixed_.data(), on_fixed, -0.5f,
+               nullptr);
     }
     const Int3 grid = p_.velocity_size;
     DemonsForceTask on_grid;
@@ -268,6 +305,7 @@ class Reference {
 
   Problem p_;
   OwnedContext cpu_;
+  std::vector<uint8_t> of_fixed_, of_moving_, warped_weights_, weights_on_fixed_;
   std::vector<float> fixed_, moving_, warped_, moving_on_fixed_, velocity_, reached_, force_, next_, u_, displacement_;
   DemonsState state_;
 };
@@ -306,6 +344,67 @@ TEST_P(DemonsIterationTest, EveryUpdateAndMode) {
       p.symmetric = symmetric;
       ExpectNear(Run(p), Reference(p).Run(), kTolerance);
     }
+  }
+}
+
+// Weights of either image, of both, on both grids of the velocity, and in the plane.
+TEST_P(DemonsIterationTest, Weights) {
+  for (const Int3 size : {Int3{45, 38, 19}, Int3{37, 29, 1}}) {
+    for (const Int3 coarse : {size, Int3{size.x / 2, size.y / 2, size.z}}) {
+      for (int which = 1; which < 4; ++which) {
+        for (const bool symmetric : {false, true}) {
+          SCOPED_TRACE(testing::Message() << size.z << " " << coarse.x << " " << which << " " << symmetric);
+          Problem p = OfSize(size);
+          p.velocity_size = coarse;
+          p.symmetric = symmetric;
+          p.fixed_weights = which & 1;
+          p.moving_weights = which & 2;
+          const Outcome got = Run(p);
+          ExpectNear(got, Reference(p).Run(), kTolerance);
+          Problem without = p;
+          without.fixed_weights = without.moving_weights = false;
+          EXPECT_NE(Run(without).velocity, got.velocity);
+          EXPECT_EQ(Run(p, kMaxSquarings, /*recorded=*/true).velocity, got.velocity);
+        }
+      }
+    }
+  }
+}
+
+// The nearest byte, 0 outside.
+TEST_P(DemonsIterationTest, WarpedWeightsAreTheNearest) {
+  const Int3 size{21, 13, 7}, moving{17, 15, 8};
+  const std::vector<uint8_t> bytes = SmoothWeights(moving, 0.7f);
+  std::vector<float> u = RandomFloats(3 * Voxels(size), 61, -3, 3);
+  DemonsSource source;
+  source.size = moving;
+  source.from_fixed.m[0][1] = 0.1;
+  source.from_fixed.m[2][3] = 0.4;
+  source.weights = {Upload(bytes), kWeightPerUnit};
+  for (const bool still : {false, true}) {
+    uint8_t* out = Poisoned<uint8_t>(Voxels(size));
+    ASSERT_OK(WarpWeights(ctx(), source, still ? nullptr : Upload(u), size, out));
+    const std::vector<uint8_t> got = Download(out, Voxels(size));
+    size_t i = 0;
+    int zeros = 0;
+    for (int z = 0; z < size.z; ++z)
+      for (int y = 0; y < size.y; ++y)
+        for (int x = 0; x < size.x; ++x, ++i) {
+          const Vec3d moved = still ? Vec3d{0, 0, 0} : Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
+          const Vec3d at = source.from_fixed(Vec3d{double(x), double(y), double(z)} + moved);
+          bool inside = true, ambiguous = false;
+          int64_t nearest = 0;
+          for (int a = 2; a >= 0; --a) {
+            const double up = at[a] + 0.5;
+            ambiguous |= std::abs(up - std::round(up)) < 1e-4;
+            inside &= up >= 0 && up <= moving[a];
+            nearest = nearest * moving[a] + std::min(static_cast<int>(std::floor(up)), moving[a] - 1);
+          }
+          if (ambiguous) continue;
+          ASSERT_EQ(got[i], inside ? bytes[nearest] : 0) << i;
+          zeros += !inside;
+        }
+    EXPECT_GT(zeros, 0);
   }
 }
 

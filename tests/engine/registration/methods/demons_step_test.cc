@@ -2,6 +2,7 @@
 #include "engine/registration/methods/demons_step.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -20,10 +21,27 @@ struct Expected {
   std::vector<double> force;
   double squares = 0;
   double samples = 0;
+  double weight = 0;
 };
 
+// The weights of both images, as a mask's bytes; none where empty.
+struct Weights {
+  std::vector<uint8_t> fixed, warped;
+  double At(size_t i) const { return Of(fixed, i) * Of(warped, i); }
+
+ private:
+  static double Of(const std::vector<uint8_t>& bytes, size_t i) { return bytes.empty() ? 1 : bytes[i] / 255.0; }
+};
+
+std::vector<uint8_t> RandomBytes(size_t count, uint32_t seed) {
+  std::vector<uint8_t> bytes;
+  for (const float byte : RandomFloats(count, seed, 1, 256)) bytes.push_back(static_cast<uint8_t>(byte));
+  return bytes;
+}
+
 // The header's formula in float64.
-Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const std::vector<float>& m) {
+Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const std::vector<float>& m,
+               const Weights& weights) {
   const Int3 n = task.size;
   const auto at = [&](const std::vector<float>& v, Int3 i) -> double {
     for (int a = 0; a < 3; ++a)
@@ -57,13 +75,15 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
           norm += g[a] * g[a];
         }
         norm += d * d / (4 * task.max_step * task.max_step) + task.weak_gradient * task.weak_gradient;
+        const double w = weights.At(denominators.size());
         for (int a = 0; a < 3; ++a) {
-          e.force.push_back(std::isnan(d) ? 0 : task.weight * d * g[a] / task.sides[a]);
+          e.force.push_back(std::isnan(d) ? 0 : w * task.weight * d * g[a] / task.sides[a]);
         }
-        denominators.push_back(std::isnan(d) ? 0 : std::abs(task.weight) * norm);
+        denominators.push_back(std::isnan(d) ? 0 : w * std::abs(task.weight) * norm);
         if (std::isnan(d)) continue;
-        e.squares += d * d;
+        e.squares += w * d * d;
         e.samples += 1;
+        e.weight += w;
       }
   e.force.insert(e.force.end(), denominators.begin(), denominators.end());
   return e;
@@ -71,7 +91,7 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
 
 class DemonsStepTest : public DeviceTest {
  protected:
-  void CheckForce() {
+  void CheckForce(bool fixed_weights = false, bool warped_weights = false) {
     for (const Int3 size :
          {Int3{1, 1, 1}, Int3{2, 1, 1}, Int3{40, 1, 1}, Int3{33, 9, 1}, Int3{31, 8, 9}, Int3{70, 17, 18}}) {
       for (const DemonsGradient gradient :
@@ -91,7 +111,12 @@ class DemonsStepTest : public DeviceTest {
         task.max_step = 1.5f;
         task.weak_gradient = gradient == DemonsGradient::kFixed ? 0 : 0.3f;
         task.weight = 0.5f;
-        Expected expected = Force(task, f, m);
+        Weights weights;
+        if (fixed_weights) weights.fixed = RandomBytes(f.size(), 11);
+        if (warped_weights) weights.warped = RandomBytes(f.size(), 12);
+        if (fixed_weights) task.fixed_weights = {Upload(weights.fixed), kWeightPerUnit};
+        if (warped_weights) task.warped_weights = {Upload(weights.warped), kWeightPerUnit};
+        Expected expected = Force(task, f, m, weights);
         DemonsState start;
         DemonsState* state = Upload(std::vector<DemonsState>{start});
         float* force = Poisoned<float>(4 * f.size());
@@ -100,7 +125,7 @@ class DemonsStepTest : public DeviceTest {
         for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.force[i], 2e-6) << i;
         const DemonsState after = Download(state, 1)[0];
         EXPECT_EQ(after.samples, expected.samples);
-        EXPECT_NEAR(after.value, expected.squares / expected.samples, 1e-6);
+        EXPECT_NEAR(after.value, expected.squares / expected.weight, 1e-6);
         EXPECT_EQ(after.iterations, after.done ? 0 : 1);
         task.accumulate = true;
         task.weight = -0.25f;
@@ -118,6 +143,75 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsStepTest);
 
 TEST_P(DemonsStepTest, ForceIsTheFormula) { CheckForce(); }
 
+TEST_P(DemonsStepTest, ForceIsTheFormulaUnderWeights) {
+  CheckForce(true, false);
+  CheckForce(false, true);
+  CheckForce(true, true);
+}
+
+// On the images' grid and on a coarser one.
+TEST_P(DemonsStepTest, WeightsOfOneAreTheBitsOfNone) {
+  const Int3 size{70, 17, 18};
+  std::vector<float> f = RandomFloats(Voxels(size), 13, -1, 1), m = RandomFloats(Voxels(size), 14, -1, 1);
+  for (size_t i = 0; i < f.size(); i += 7) f[i] = kNone;
+  for (const Int3 force_size : {size, Int3{35, 8, 9}}) {
+    DemonsForceTask task;
+    task.fixed = Upload(f);
+    task.warped = Upload(m);
+    task.size = size;
+    task.force_size = force_size;
+    task.weak_gradient = 0.2f;
+    std::vector<std::vector<float>> forces;
+    std::vector<double> values;
+    for (const bool weighted : {false, true}) {
+      const DemonsWeights ones{Upload(std::vector<uint8_t>(f.size(), 255)), kWeightPerUnit};
+      if (weighted) task.fixed_weights = task.warped_weights = ones;
+      DemonsState* state = Upload(std::vector<DemonsState>(1));
+      float* force = Poisoned<float>(4 * Voxels(force_size));
+      ASSERT_OK(DemonsForce(ctx(), task, force, state));
+      forces.push_back(Download(force, 4 * Voxels(force_size)));
+      values.push_back(Download(state, 1)[0].value);
+    }
+    EXPECT_EQ(forces[0], forces[1]);
+    EXPECT_EQ(values[0], values[1]);
+  }
+}
+
+// The mean over a cell is that of weighted voxels.
+TEST_P(DemonsStepTest, CoarserForceUnderWeights) {
+  const Int3 size{37, 12, 9}, cells{12, 6, 3};
+  const std::vector<float> f = RandomFloats(Voxels(size), 15, -1, 1), m = RandomFloats(Voxels(size), 16, -1, 1);
+  const Weights weights{RandomBytes(f.size(), 17), RandomBytes(f.size(), 18)};
+  DemonsForceTask task;
+  task.fixed = Upload(f);
+  task.warped = Upload(m);
+  task.size = size;
+  task.force_size = cells;
+  task.fixed_weights = {Upload(weights.fixed), kWeightPerUnit};
+  task.warped_weights = {Upload(weights.warped), kWeightPerUnit};
+  const Expected fine = Force(task, f, m, weights);
+  std::vector<double> denominators(Voxels(cells)), counts(Voxels(cells));
+  size_t i = 0;
+  for (int z = 0; z < size.z; ++z)
+    for (int y = 0; y < size.y; ++y)
+      for (int x = 0; x < size.x; ++x, ++i) {
+        const Int3 at{x, y, z};
+        Int3 cell;
+        for (int a = 0; a < 3; ++a) cell[a] = (2 * at[a] + 1) * cells[a] / (2 * size[a]);
+        const size_t to = (size_t(cell.z) * cells.y + cell.y) * cells.x + cell.x;
+        denominators[to] += fine.force[3 * f.size() + i];
+        counts[to] += 1;
+      }
+  float* force = Poisoned<float>(4 * Voxels(cells));
+  DemonsState* state = Upload(std::vector<DemonsState>(1));
+  ASSERT_OK(DemonsForce(ctx(), task, force, state));
+  const std::vector<float> got = Download(force, 4 * Voxels(cells));
+  for (size_t c = 0; c < Voxels(cells); ++c) {
+    ASSERT_NEAR(got[3 * Voxels(cells) + c], denominators[c] / counts[c], 1e-5) << c;
+  }
+  EXPECT_NEAR(Download(state, 1)[0].value, fine.squares / fine.weight, 1e-6);
+}
+
 // Every instruction set that this processor has.
 TEST_P(DemonsStepTest, ForceIsTheFormulaOnEveryVectorTarget) {
   if (ctx().is_cuda()) GTEST_SKIP() << "only for the CPU";
@@ -127,6 +221,7 @@ TEST_P(DemonsStepTest, ForceIsTheFormulaOnEveryVectorTarget) {
     hwy::SetSupportedTargetsForTest(rest & -rest);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     CheckForce();
+    CheckForce(true, true);
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -192,6 +287,33 @@ TEST_P(DemonsStepTest, MomentsAreOfWhatBothHave) {
     EXPECT_NEAR(got.moving, expected.moving, 1e-9 * n);
     EXPECT_NEAR(got.moving_squares, expected.moving_squares, 1e-9 * n);
   }
+}
+
+TEST_P(DemonsStepTest, MomentsAreByWeights) {
+  const int64_t n = 9000;
+  std::vector<float> f = RandomFloats(n, 21, -3, 3), m = RandomFloats(n, 22, 2, 9);
+  f[17] = kNone;
+  const std::vector<uint8_t> of_fixed = RandomBytes(n, 23), of_moving = RandomBytes(n, 24);
+  PairMoments expected;
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(f[i])) continue;
+    const double w = of_fixed[i] / 255.0 * of_moving[i] / 255.0;
+    expected.weight += w;
+    expected.fixed += w * f[i];
+    expected.fixed_squares += w * f[i] * f[i];
+    expected.moving += w * m[i];
+    expected.moving_squares += w * m[i] * m[i];
+  }
+  PairMoments* moments = Poisoned<PairMoments>(1);
+  ASSERT_OK(MeasurePair(ctx(), Upload(f), Upload(m), n, moments, {Upload(of_fixed), kWeightPerUnit},
+                        {Upload(of_moving), kWeightPerUnit}));
+  const PairMoments got = Download(moments, 1)[0];
+  EXPECT_EQ(got.samples, n - 1);
+  EXPECT_NEAR(got.weight, expected.weight, 1e-6 * n);
+  EXPECT_NEAR(got.fixed, expected.fixed, 1e-6 * n);
+  EXPECT_NEAR(got.fixed_squares, expected.fixed_squares, 1e-6 * n);
+  EXPECT_NEAR(got.moving, expected.moving, 1e-5 * n);
+  EXPECT_NEAR(got.moving_squares, expected.moving_squares, 1e-5 * n);
 }
 
 TEST(DemonsStateTest, StopsWhenTheValueIsFlat) {
