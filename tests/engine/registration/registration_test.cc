@@ -395,7 +395,14 @@ TEST_P(RegistrationTest, MasksSelectWhatCounts) {
 TEST_P(RegistrationTest, WeightsSelectWhatCounts) {
   Pair pair = MakePair(6, false, false, false);
   std::vector<float> weights(pair.fixed.size(), 1);
-  for (size_t i = 0; i < weights.size() / 4; ++i) pair.fixed[i] = 400, weights[i] = 0;
+  const Int3 n = pair.fixed_grid.size;
+  for (int z = 0; z < n.z / 2; ++z)
+    for (int y = 0; y < n.y / 3; ++y)
+      for (int x = 0; x < n.x; ++x) {
+        const size_t i = (static_cast<size_t>(z) * n.y + y) * n.x + x;
+        pair.fixed[i] = 400;
+        weights[i] = 0;
+      }
   const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
   const PreparedImage fixed_weight = Prepare(weights, pair.fixed_grid);
   const PreparedImage moving_weight = Prepare(std::vector<float>(pair.moving.size(), 1), pair.moving_grid);
