@@ -296,6 +296,8 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .minimum = 1e-6},
       {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
+      {.name = "fixed_weight", .placeholder = "X", .help = "count fixed voxels by this volume, 0 to 1"},
+      {.name = "moving_weight", .placeholder = "X", .help = "count moving voxels by this volume, 0 to 1"},
       {.name = "initial",
        .placeholder = "transforms/ID|PATH",
        .help = "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm), affine map or control grid in ITK's "
@@ -365,6 +367,8 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   if (flags.Has("error_limit_mm")) parsed.options.set_error_limit_mm(flags.Number("error_limit_mm", 0));
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");
+  parsed.fixed_weight = flags.String("fixed_weight");
+  parsed.moving_weight = flags.String("moving_weight");
   parsed.initial = flags.String("initial");
   parsed.landmarks = flags.String("landmarks");
   parsed.unmoved_points = flags.String("unmoved_points");

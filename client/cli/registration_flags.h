@@ -13,7 +13,7 @@
 
 namespace intrawarp::cli {
 
-// --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
+// --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, weights, --initial, --budget_ms,
 // --best_effort, --keep_deformation, --find_missing_tissue, --landmarks, --unmoved_points, --error_limit_mm. Without
 // --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();
@@ -27,11 +27,13 @@ FlagSpec OrientationFlagSpec();
 struct RegistrationFlags {
   // The words as given, "affine,ffd"; "auto" without any.
   std::string method;
-  // Stages (none for auto), budget, best_effort, keep_deformation and error_limit_mm are filled in; masks, the
+  // Stages (none for auto), budget, best_effort, keep_deformation and error_limit_mm are filled in; masks, weights, the
   // start and the landmarks are resources and files that are read later.
   v1::RegistrationOptions options;
   std::string fixed_mask;
   std::string moving_mask;
+  std::string fixed_weight;
+  std::string moving_weight;
   std::string initial;
   std::string landmarks;
   std::string unmoved_points;

@@ -60,6 +60,12 @@ absl::StatusOr<v1::RegistrationOptions> WithInputs(const RegistrationFlags& flag
   if (!flags.moving_mask.empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_moving_mask(), temporaries.Volume(flags.moving_mask));
   }
+  if (!flags.fixed_weight.empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_fixed_weight(), temporaries.Volume(flags.fixed_weight));
+  }
+  if (!flags.moving_weight.empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_moving_weight(), temporaries.Volume(flags.moving_weight));
+  }
   return options;
 }
 

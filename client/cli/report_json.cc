@@ -301,7 +301,9 @@ Json Provenance(const v1::Report& report) {
           {"fixed_digest", digest(from.fixed_digest())},
           {"moving_digest", digest(from.moving_digest())},
           {"fixed_mask_digest", digest(from.fixed_mask_digest())},
-          {"moving_mask_digest", digest(from.moving_mask_digest())}};
+          {"moving_mask_digest", digest(from.moving_mask_digest())},
+          {"fixed_weight_digest", digest(from.fixed_weight_digest())},
+          {"moving_weight_digest", digest(from.moving_weight_digest())}};
 }
 
 }  // namespace

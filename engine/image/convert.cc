@@ -15,4 +15,13 @@ absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskVi
   return INTRAWARP_DISPATCH(ctx, BinarizeMask, volume, out);
 }
 
+absl::Status QuantizeWeights(const ExecContext& ctx, ConstVolumeView weights, ConstVolumeView mask, MaskView out) {
+  const Int3 size = out.geometry.size;
+  if (!(weights.geometry.size == size)) return absl::InvalidArgumentError("out: not of the size of the weights");
+  if (mask.data != nullptr && !(mask.geometry.size == size)) {
+    return absl::InvalidArgumentError("mask: not of the size of the weights");
+  }
+  return INTRAWARP_DISPATCH(ctx, QuantizeWeights, weights, mask, out);
+}
+
 }  // namespace intrawarp

@@ -18,6 +18,10 @@ absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType
 // out[i] = volume[i] != 0. Stream-ordered.
 absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);
 
+// out[i] = 255 * weights[i], rounded, but at least 1 where the weight is above 0, and 0 where `mask` is 0: the bytes of
+// a mask with weight_per_unit = kWeightPerUnit. Weights are 0 to 1; a mask without data is 0 nowhere. Stream-ordered.
+absl::Status QuantizeWeights(const ExecContext& ctx, ConstVolumeView weights, ConstVolumeView mask, MaskView out);
+
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_IMAGE_CONVERT_H_

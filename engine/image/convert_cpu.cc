@@ -45,4 +45,14 @@ absl::Status BinarizeMask(const ExecContext&, ConstVolumeView volume, MaskView o
   return absl::OkStatus();
 }
 
+absl::Status QuantizeWeights(const ExecContext&, ConstVolumeView weights, ConstVolumeView mask, MaskView out) {
+  ForPieces(out.geometry.voxels(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const bool counts = mask.data == nullptr || mask.data[i] != 0.0f;
+      out.data[i] = counts ? WeightByte(weights.data[i]) : 0;
+    }
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace intrawarp::cpu

@@ -59,6 +59,13 @@ struct IsNonzero {
   __device__ uint8_t operator()(float value) const { return value != 0.0f; }
 };
 
+__global__ void QuantizeKernel(const float* weights, const float* mask, int64_t count, uint8_t* out) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const bool counts = mask == nullptr || mask[i] != 0.0f;
+  out[i] = counts ? WeightByte(weights[i]) : 0;
+}
+
 }  // namespace
 
 absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType type, double slope, double intercept,
@@ -71,6 +78,14 @@ absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType
 
 absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out) {
   return LaunchMap(ctx, volume.data, out.data, volume.geometry.voxels(), IsNonzero());
+}
+
+absl::Status QuantizeWeights(const ExecContext& ctx, ConstVolumeView weights, ConstVolumeView mask, MaskView out) {
+  const int64_t count = out.geometry.voxels();
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  QuantizeKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(weights.data, mask.data, count, out.data);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
 }
 
 }  // namespace intrawarp::cuda

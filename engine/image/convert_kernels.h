@@ -3,6 +3,9 @@
 #ifndef INTRAWARP_ENGINE_IMAGE_CONVERT_KERNELS_H_
 #define INTRAWARP_ENGINE_IMAGE_CONVERT_KERNELS_H_
 
+#include <cstdint>
+
+#include "engine/base/host_device.h"
 #include "engine/image/convert.h"
 
 namespace intrawarp {
@@ -31,10 +34,19 @@ absl::Status VisitPixelType(PixelType type, const Visit& visit) {
   return absl::InvalidArgumentError("pixel_type: unknown");
 }
 
+// A weight from 0 to 1 as a byte. In float64 nothing but the last step rounds.
+INTRAWARP_HD inline uint8_t WeightByte(float weight) {
+  if (!(weight > 0)) return 0;
+  const double byte = 255.0 * weight + 0.5;
+  return byte < 1 ? 1 : static_cast<uint8_t>(byte);
+}
+
 // Pixels of the size of a float32 may lie where `out` lies.
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType type,
                                                         double slope, double intercept, VolumeView out);
-                             absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);)
+                             absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);
+                             absl::Status QuantizeWeights(const ExecContext& ctx, ConstVolumeView weights,
+                                                          ConstVolumeView mask, MaskView out);)
 
 }  // namespace intrawarp
 

@@ -129,6 +129,9 @@ absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView o
 
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out) {
   INTRAWARP_RETURN_IF_ERROR(CheckSharedDomain(in.geometry, out.geometry));
+  if (in.weight_per_unit != out.weight_per_unit) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "out", "its weights have another unit");
+  }
   if (in.data == nullptr) return ctx.device().Fill(out.data, 1, out.geometry.voxels(), ctx.stream());
   return INTRAWARP_DISPATCH(ctx, DownsampleMask, in, out);
 }

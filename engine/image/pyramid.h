@@ -26,7 +26,8 @@ std::vector<Geometry> PyramidGeometries(const Geometry& finest);
 // title), for any size: both grids share their domain, and an in voxel cut by a box counts by the part inside.
 // Stream-ordered.
 absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
-// As Downsample; an out voxel counts when at least half of its box does.
+// As Downsample; an out voxel counts when at least half of its box does. Its byte is 1, or, of weights (`out` has the
+// weight_per_unit of `in`), their mean over the part of the box that counts.
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
 
 struct PyramidLevel {

@@ -64,6 +64,26 @@ void AverageAny(ConstVolumeView in, VolumeView out, const Boxes& box, int y, int
   }
 }
 
+// Without weights nobody asks for the integral of the bytes.
+template <bool kHasWeights>
+MaskSums SumMask(const uint8_t* in, const Boxes& box, int x, int y, int z) {
+  MaskSums sums;
+  for (int k = box.z.first(z); k <= box.z.last(z); ++k) {
+    for (int j = box.y.first(y); j <= box.y.last(y); ++j) {
+      const uint8_t* voxels = in + (int64_t{k} * box.y.n + j) * box.x.n;
+      int64_t length = 0, bytes = 0;
+      for (int i = box.x.first(x); i <= box.x.last(x); ++i) {
+        length += voxels[i] != 0 ? box.x.overlap(i, x) : 0;
+        if (kHasWeights) bytes += int64_t{voxels[i]} * box.x.overlap(i, x);
+      }
+      const int64_t area = int64_t{box.y.overlap(j, y)} * box.z.overlap(k, z);
+      sums.counted += length * area;
+      sums.bytes += bytes * area;
+    }
+  }
+  return sums;
+}
+
 }  // namespace
 
 absl::Status Downsample(const ExecContext&, ConstVolumeView in, VolumeView out) {
@@ -76,21 +96,13 @@ absl::Status Downsample(const ExecContext&, ConstVolumeView in, VolumeView out) 
 }
 
 absl::Status DownsampleMask(const ExecContext&, ConstMaskView in, MaskView out) {
-  const Int3 n = in.geometry.size;
-  const Boxes box(n, out.geometry.size);
+  const Boxes box(in.geometry.size, out.geometry.size);
+  const bool has_weights = HasWeights(in);
   ParallelFor(int64_t{box.y.m} * box.z.m, [&](int64_t row) {
     const int y = static_cast<int>(row % box.y.m), z = static_cast<int>(row / box.y.m);
     for (int x = 0; x < box.x.m; ++x) {
-      int64_t counted = 0;
-      for (int k = box.z.first(z); k <= box.z.last(z); ++k) {
-        for (int j = box.y.first(y); j <= box.y.last(y); ++j) {
-          const uint8_t* voxels = in.data + (int64_t{k} * n.y + j) * n.x;
-          int64_t length = 0;
-          for (int i = box.x.first(x); i <= box.x.last(x); ++i) length += voxels[i] != 0 ? box.x.overlap(i, x) : 0;
-          counted += length * box.y.overlap(j, y) * box.z.overlap(k, z);
-        }
-      }
-      out.data[row * box.x.m + x] = 2 * counted >= box.total();
+      const MaskSums sums = has_weights ? SumMask<true>(in.data, box, x, y, z) : SumMask<false>(in.data, box, x, y, z);
+      out.data[row * box.x.m + x] = sums.ByteOf(box, has_weights);
     }
   });
   return absl::OkStatus();

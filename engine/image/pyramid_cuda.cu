@@ -63,11 +63,15 @@ __global__ void AverageAnyKernel(const float* in, Boxes box, float* out) {
       static_cast<float>(sum * (1.0 / static_cast<double>(box.total())));
 }
 
+// Without weights nobody asks for the integral of the bytes.
+template <bool kHasWeights>
 __global__ void MaskKernel(const uint8_t* in, Boxes box, uint8_t* out) {
   const int x = blockIdx.x * kTileX + threadIdx.x, y = blockIdx.y * kTileY + threadIdx.y, z = blockIdx.z;
   if (x >= box.x.m || y >= box.y.m) return;
-  const int64_t counted = SumBox<int64_t>(box, x, y, z, [&](size_t i) { return int64_t{in[i] != 0}; });
-  out[(static_cast<size_t>(z) * box.y.m + y) * box.x.m + x] = 2 * counted >= box.total();
+  MaskSums sums;
+  sums.counted = SumBox<int64_t>(box, x, y, z, [&](size_t i) { return int64_t{in[i] != 0}; });
+  if (kHasWeights) sums.bytes = SumBox<int64_t>(box, x, y, z, [&](size_t i) { return int64_t{in[i]}; });
+  out[(static_cast<size_t>(z) * box.y.m + y) * box.x.m + x] = sums.ByteOf(box, kHasWeights);
 }
 
 }  // namespace
@@ -92,7 +96,8 @@ absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView o
 
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out) {
   const Boxes box(in.geometry.size, out.geometry.size);
-  MaskKernel<<<Grid(box), dim3(kTileX, kTileY), 0, CudaStream(ctx)>>>(in.data, box, out.data);
+  const auto kernel = HasWeights(in) ? MaskKernel<true> : MaskKernel<false>;
+  kernel<<<Grid(box), dim3(kTileX, kTileY), 0, CudaStream(ctx)>>>(in.data, box, out.data);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

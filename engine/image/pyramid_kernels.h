@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_ENGINE_IMAGE_PYRAMID_KERNELS_H_
 #define INTRAWARP_ENGINE_IMAGE_PYRAMID_KERNELS_H_
 
+#include <cstdint>
+
 #include "engine/base/host_device.h"
 #include "engine/image/pyramid.h"
 
@@ -34,6 +36,20 @@ struct Boxes {
   // The sum of the weights of a box.
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };
+
+// What counts in a box of a mask: the part of box.total() that does, and the integral of the bytes over it.
+struct MaskSums {
+  int64_t counted = 0;
+  int64_t bytes = 0;
+
+  // The byte of a box that counts when at least half of it does: 1, or the rounded mean of weights.
+  INTRAWARP_HD uint8_t ByteOf(const Boxes& box, bool has_weights) const {
+    if (2 * counted < box.total()) return 0;
+    return has_weights ? static_cast<uint8_t>((2 * bytes + counted) / (2 * counted)) : 1;
+  }
+};
+
+inline bool HasWeights(ConstMaskView mask) { return mask.weight_per_unit != 1; }
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
                              absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);)

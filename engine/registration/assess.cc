@@ -12,6 +12,7 @@
 #include "engine/quality/deformation_ways.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/quality/residual_probe.h"
+#include "engine/registration/mask_sources.h"
 #include "engine/registration/stage/levels.h"
 #include "engine/registration/stage/mask_levels.h"
 #include "engine/transform/undeformed.h"
@@ -52,17 +53,18 @@ struct Masks {
 
 // Tissue that the result shows to be missing counts no more than what a mask leaves out.
 absl::StatusOr<Masks> MasksOf(const ExecContext& ctx, const RegistrationInput& in, const RegistrationResult& result) {
-  const MissingTissue* missing = result.missing_tissue ? &*result.missing_tissue : in.left_out;
+  MaskSources fixed = FixedMaskSources(in);
+  if (result.missing_tissue) fixed.left_out = &*result.missing_tissue;
   Masks masks;
-  INTRAWARP_ASSIGN_OR_RETURN(masks.fixed, BuildMask(ctx, in.fixed->geometry(), in.fixed_mask, missing));
-  INTRAWARP_ASSIGN_OR_RETURN(masks.moving, BuildMask(ctx, in.moving->geometry(), in.moving_mask, nullptr));
+  INTRAWARP_ASSIGN_OR_RETURN(masks.fixed, BuildMask(ctx, in.fixed->geometry(), fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(masks.moving, BuildMask(ctx, in.moving->geometry(), MovingMaskSources(in)));
   return masks;
 }
 
 int64_t MasksBytes(const RegistrationInput& in) {
-  const bool has_fixed = in.fixed_mask != nullptr || in.find_missing_tissue || in.left_out != nullptr;
+  const bool has_fixed = FixedMaskSources(in).has_images() || in.find_missing_tissue || in.left_out != nullptr;
   return (has_fixed ? MaskWorkspaceBytes(in.fixed->geometry()) : 0) +
-         (in.moving_mask != nullptr ? MaskWorkspaceBytes(in.moving->geometry()) : 0);
+         (MovingMaskSources(in).has_images() ? MaskWorkspaceBytes(in.moving->geometry()) : 0);
 }
 
 absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/automatic.h"
 #include "engine/registration/automatic_steps.h"
+#include "engine/registration/mask_sources.h"
 #include "engine/registration/methods/landmark_force.h"
 #include "engine/registration/methods/log_demons.h"
 #include "engine/registration/methods/method.h"
@@ -167,12 +168,15 @@ int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input
   return bytes;
 }
 
+// An error about the mask of several sources is one about its mask.
+bool HasOnlyWeights(const MaskSources& sources) { return sources.mask == nullptr && sources.weight != nullptr; }
+
 absl::StatusOr<MissingTissue> Search(const ExecContext& ctx, const RegistrationInput& input,
                                      const Transform& transform) {
   ArenaScope scope(ctx.arena());
   ConstMaskView fixed_mask, moving_mask;
-  INTRAWARP_ASSIGN_OR_RETURN(fixed_mask, BuildMask(ctx, input.fixed->geometry(), input.fixed_mask, input.left_out));
-  INTRAWARP_ASSIGN_OR_RETURN(moving_mask, BuildMask(ctx, input.moving->geometry(), input.moving_mask, nullptr));
+  INTRAWARP_ASSIGN_OR_RETURN(fixed_mask, BuildMask(ctx, input.fixed->geometry(), FixedMaskSources(input)));
+  INTRAWARP_ASSIGN_OR_RETURN(moving_mask, BuildMask(ctx, input.moving->geometry(), MovingMaskSources(input)));
   return FindMissingTissue(ctx, *input.fixed, *input.moving, fixed_mask, moving_mask, transform);
 }
 
@@ -185,12 +189,13 @@ absl::StatusOr<RegistrationResult> RegisterOnce(const ExecContext& ctx, const Re
   const std::vector<Landmark> in_planes = is_plane ? InPlanes(input.landmarks, fixed, moving) : std::vector<Landmark>();
   RegistrationImages images{input.fixed, input.moving, {}, {}, input.landmarks};
   if (is_plane) images.landmarks = in_planes;
-  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks,
-                             BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask, input.left_out));
-  INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
-                             BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
-  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", images.fixed_masks[0].count));
-  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", images.moving_masks[0].count));
+  const MaskSources fixed_sources = FixedMaskSources(input), moving_sources = MovingMaskSources(input);
+  const char* fixed_name = HasOnlyWeights(fixed_sources) ? "fixed_weight" : "fixed_mask";
+  const char* moving_name = HasOnlyWeights(moving_sources) ? "moving_weight" : "moving_mask";
+  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks, BuildMaskLevels(ctx, fixed_name, *input.fixed, fixed_sources));
+  INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks, BuildMaskLevels(ctx, moving_name, *input.moving, moving_sources));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, fixed_name, images.fixed_masks[0].count));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, moving_name, images.moving_masks[0].count));
   if (input.automatic) return RegisterAutomatically(ctx, input, images);
   Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0, first_step};
   INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, MetricOf(pipeline.stages.front()), &pipeline));
@@ -243,8 +248,8 @@ absl::StatusOr<RegistrationResult> RegisterAroundMissing(const ExecContext& ctx,
 int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   const RegistrationInput search = SearchOf(input);
   int64_t bytes = static_cast<int64_t>(MissingTissueWorkspaceBytes(input.fixed->geometry()));
-  if (input.fixed_mask != nullptr) bytes += MaskWorkspaceBytes(input.fixed->geometry());
-  if (input.moving_mask != nullptr) bytes += MaskWorkspaceBytes(input.moving->geometry());
+  if (FixedMaskSources(input).has_images()) bytes += MaskWorkspaceBytes(input.fixed->geometry());
+  if (MovingMaskSources(input).has_images()) bytes += MaskWorkspaceBytes(input.moving->geometry());
   return std::max(bytes, NamedWorkspaceBytes(device, search));
 }
 
@@ -276,8 +281,8 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
   if (input.find_missing_tissue) bytes = std::max(bytes, MissingWorkspaceBytes(device, input));
   const bool leaves_out = input.find_missing_tissue || input.left_out != nullptr;
-  if (input.fixed_mask != nullptr || leaves_out) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
-  if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
+  if (FixedMaskSources(input).has_images() || leaves_out) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
+  if (MovingMaskSources(input).has_images()) bytes += MaskLevelsWorkspaceBytes(*input.moving);
   if (!input.landmarks.empty()) bytes += LandmarksWorkspaceBytes(static_cast<int64_t>(input.landmarks.size()));
   return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
 }

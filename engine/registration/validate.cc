@@ -84,6 +84,14 @@ absl::Status ValidateMask(const char* name, const PreparedImage& image, const Pr
                                     SizeString(image.geometry())));
 }
 
+absl::Status ValidateWeight(const char* name, const PreparedImage& image, const PreparedImage* weight) {
+  if (weight == nullptr) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ValidateMask(name, image, weight));
+  // Written so that NaN fails.
+  if (weight->minimum() >= 0 && weight->maximum() <= 1) return absl::OkStatus();
+  return Invalid(name, absl::StrCat("values from ", weight->minimum(), " to ", weight->maximum(), ", must be 0 to 1"));
+}
+
 absl::Status ValidateContrast(const char* name, const PreparedImage& image) {
   if (image.statistics().maximum > image.statistics().minimum) return absl::OkStatus();
   return Unmet(name, "the image is constant");
@@ -170,6 +178,8 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateWeight("fixed_weight", *input.fixed, input.fixed_weight));
+  INTRAWARP_RETURN_IF_ERROR(ValidateWeight("moving_weight", *input.moving, input.moving_weight));
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry(), input.stages));
   INTRAWARP_RETURN_IF_ERROR(ValidateLandmarks(input.landmarks));
   if (input.find_missing_tissue && IsSliceToVolume(input)) {

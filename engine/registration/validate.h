@@ -13,13 +13,12 @@
 namespace intrawarp {
 
 // Finds every error that can be known before work starts.
-// INVALID_ARGUMENT: no stage or too many; an option out of range; another method after a deformable stage; a mask on
-// another grid; an initial matrix that is not finite or singular; 2-D images with planes that are not parallel; a slice
-// as the moving image of a volume.
-// UNIMPLEMENTED: a deformable stage, or find_missing_tissue, for a slice and a volume; a metric that the method lacks;
-// a start from a displacement field, or of one deformable method from the result of the other. FAILED_PRECONDITION: a
-// constant image; a slice of fewer than 8 pixels along an axis; NGF on a fixed image with an axis of two voxels; NMI on
-// an image with fewer voxels than bins.
+// INVALID_ARGUMENT: no stage or too many; an option out of range; another method after a deformable stage; a mask or
+// weights on another grid; weights below 0 or above 1; an initial matrix that is not finite or singular; 2-D images
+// with planes that are not parallel; a slice as the moving image of a volume. UNIMPLEMENTED: a deformable stage, or
+// find_missing_tissue, for a slice and a volume; a metric that the method lacks; a start from a displacement field, or
+// of one deformable method from the result of the other. FAILED_PRECONDITION: a constant image; a slice of fewer than 8
+// pixels along an axis; NGF on a fixed image with an axis of two voxels; NMI on an image with fewer voxels than bins.
 absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // FAILED_PRECONDITION, naming `field` (an image or a mask): a stage's histogram would have more bins than there are

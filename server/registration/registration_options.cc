@@ -153,12 +153,16 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   plan.asked = options;
   INTRAWARP_ASSIGN_OR_RETURN(plan.stages, StagesFromProto(options));
   plan.automatic = options.stages().empty();
-  if (!options.fixed_mask().empty()) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask", caller));
-  }
-  if (!options.moving_mask().empty()) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.moving_mask, FindVolume(volumes, options.moving_mask(), "moving_mask", caller));
-  }
+  const auto find = [&](const std::string& name, absl::string_view field, std::shared_ptr<const StoredVolume>& to) {
+    if (name.empty()) return absl::OkStatus();
+    absl::StatusOr<std::shared_ptr<const StoredVolume>> volume = FindVolume(volumes, name, field, caller);
+    if (volume.ok()) to = *std::move(volume);
+    return volume.status();
+  };
+  INTRAWARP_RETURN_IF_ERROR(find(options.fixed_mask(), "fixed_mask", plan.fixed_mask));
+  INTRAWARP_RETURN_IF_ERROR(find(options.moving_mask(), "moving_mask", plan.moving_mask));
+  INTRAWARP_RETURN_IF_ERROR(find(options.fixed_weight(), "fixed_weight", plan.fixed_weight));
+  INTRAWARP_RETURN_IF_ERROR(find(options.moving_weight(), "moving_weight", plan.moving_weight));
   INTRAWARP_RETURN_IF_ERROR(InitialFromProto(options, transforms, caller, &plan));
   if (options.has_budget()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget", kMaxBudget));
@@ -182,10 +186,11 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
 
 std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const std::optional<FieldRequest>& field) {
   const v1::RegistrationOptions& asked = plan.asked;
-  std::string kind =
-      absl::StrCat(work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
-                   asked.moving_mask().empty() ? "" : "+moving_mask", plan.find_missing_tissue ? "+missing" : "",
-                   plan.landmarks.empty() ? "" : "+landmarks");
+  std::string kind = absl::StrCat(
+      work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
+      asked.moving_mask().empty() ? "" : "+moving_mask", asked.fixed_weight().empty() ? "" : "+fixed_weight",
+      asked.moving_weight().empty() ? "" : "+moving_weight", plan.find_missing_tissue ? "+missing" : "",
+      plan.landmarks.empty() ? "" : "+landmarks");
   if (field) absl::StrAppend(&kind, "+field", static_cast<int>(field->form));
   if (plan.automatic) absl::StrAppend(&kind, "/auto");
   for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
@@ -219,6 +224,8 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   input.moving = &moving;
   if (plan.fixed_mask != nullptr) input.fixed_mask = &plan.fixed_mask->image;
   if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
+  if (plan.fixed_weight != nullptr) input.fixed_weight = &plan.fixed_weight->image;
+  if (plan.moving_weight != nullptr) input.moving_weight = &plan.moving_weight->image;
   PlannedStages planned = StagesFor(plan, fixed.geometry(), moving.geometry());
   input.stages = std::move(planned.stages);
   input.automatic = planned.automatic;
@@ -244,6 +251,8 @@ absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Statu
 void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit) {
   if (plan.fixed_mask != nullptr) audit.Digest("fixed_mask", plan.fixed_mask->content_digest);
   if (plan.moving_mask != nullptr) audit.Digest("moving_mask", plan.moving_mask->content_digest);
+  if (plan.fixed_weight != nullptr) audit.Digest("fixed_weight", plan.fixed_weight->content_digest);
+  if (plan.moving_weight != nullptr) audit.Digest("moving_weight", plan.moving_weight->content_digest);
   if (options.has_initial_transform()) audit.Name("initial_transform", options.initial_transform());
 }
 

@@ -38,6 +38,9 @@ struct RegistrationPlan {
   // Null: no mask.
   std::shared_ptr<const StoredVolume> fixed_mask;
   std::shared_ptr<const StoredVolume> moving_mask;
+  // Null: every weight is 1.
+  std::shared_ptr<const StoredVolume> fixed_weight;
+  std::shared_ptr<const StoredVolume> moving_weight;
   // Fixed to moving; unset: the engine chooses.
   std::optional<AffineMap> initial;
   // Instead, the result of an FFD or of log-demons; null: none.
@@ -61,13 +64,13 @@ absl::StatusOr<std::vector<Landmark>> LandmarksFromProto(
 void SetLandmarks(const std::vector<Landmark>& landmarks, v1::RegistrationOptions& options);
 
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names
-// the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.
+// the resource. Whether masks and weights fit their images, and numbers their limits, ValidateRegistration says.
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms, const Identity& caller);
 
 // The cost of a registration depends on this word besides the size of its images (CostModel): the kind of work
-// ("frame", "register"), the stages as asked for, whether there are a budget and masks, and the form of the field, if
-// any.
+// ("frame", "register"), the stages as asked for, whether there are a budget, masks and weights, and the form of the
+// field, if any.
 std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const std::optional<FieldRequest>& field);
 // The voxels of both images.
 int64_t CostSize(const Geometry& fixed, const Geometry& moving);
@@ -91,7 +94,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
 // An error of ResolveOptions or of the engine about a registration with its field's path in the request.
 absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Status& status);
 
-// The masks and the start of a plan, which `options` asked for.
+// The masks, weights and the start of a plan, which `options` asked for.
 void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit);
 
 }  // namespace intrawarp::server

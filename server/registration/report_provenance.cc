@@ -27,6 +27,8 @@ v1::ReportProvenance MakeProvenance(const ReportedImages& images, const Registra
   }
   if (plan.fixed_mask != nullptr) provenance.set_fixed_mask_digest(plan.fixed_mask->content_digest);
   if (plan.moving_mask != nullptr) provenance.set_moving_mask_digest(plan.moving_mask->content_digest);
+  if (plan.fixed_weight != nullptr) provenance.set_fixed_weight_digest(plan.fixed_weight->content_digest);
+  if (plan.moving_weight != nullptr) provenance.set_moving_weight_digest(plan.moving_weight->content_digest);
   return provenance;
 }
 

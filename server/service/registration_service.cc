@@ -50,6 +50,11 @@ grpc::ByteBuffer OperationMessage(const v1::Operation& operation) {
   return SerializeMessage(response);
 }
 
+// Only then do the prints of a request have those of weights, so that older ones stay as they are.
+bool NamesWeights(const v1::RegistrationOptions& options) {
+  return !options.fixed_weight().empty() || !options.moving_weight().empty();
+}
+
 // Nullopt where the frame of reference of one of them is unknown.
 std::optional<bool> ShareFrameOfReference(const StoredVolume& fixed, const StoredVolume& moving) {
   const std::string& a = fixed.provenance.frame_of_reference_hash();
@@ -143,14 +148,24 @@ std::vector<InputPrint> RegisterCall::NamedInputs() const {
   };
   const v1::RegistrationOptions& options = request_.options();
   const std::string& initial = options.initial_transform();
-  return {volume(request_.fixed()), volume(request_.moving()), volume(options.fixed_mask()),
-          volume(options.moving_mask()),
-          InputPrint::Of(initial, FindTransform(context().transforms, initial, "", caller()))};
+  std::vector<InputPrint> prints = {
+      volume(request_.fixed()), volume(request_.moving()), volume(options.fixed_mask()), volume(options.moving_mask()),
+      InputPrint::Of(initial, FindTransform(context().transforms, initial, "", caller()))};
+  if (NamesWeights(options)) {
+    prints.push_back(volume(options.fixed_weight()));
+    prints.push_back(volume(options.moving_weight()));
+  }
+  return prints;
 }
 
 std::vector<InputPrint> RegisterCall::FoundInputs() const {
-  return {InputPrint::Of(fixed_), InputPrint::Of(moving_), InputPrint::Of(plan_.fixed_mask),
-          InputPrint::Of(plan_.moving_mask), plan_.initial_print};
+  std::vector<InputPrint> prints = {InputPrint::Of(fixed_), InputPrint::Of(moving_), InputPrint::Of(plan_.fixed_mask),
+                                    InputPrint::Of(plan_.moving_mask), plan_.initial_print};
+  if (NamesWeights(request_.options())) {
+    prints.push_back(InputPrint::Of(plan_.fixed_weight));
+    prints.push_back(InputPrint::Of(plan_.moving_weight));
+  }
+  return prints;
 }
 
 absl::StatusOr<std::optional<EarlierResult>> RegisterCall::FindEarlier(const RequestKey& key) {
@@ -196,7 +211,8 @@ absl::Status RegisterCall::Resolve() {
 
 absl::StatusOr<WorkNeeds> RegisterCall::Needs() {
   WorkNeeds needs;
-  needs.inputs.volumes = {&fixed_, &moving_, &plan_.fixed_mask, &plan_.moving_mask};
+  needs.inputs.volumes = {
+      &fixed_, &moving_, &plan_.fixed_mask, &plan_.moving_mask, &plan_.fixed_weight, &plan_.moving_weight};
   needs.inputs.transforms = {&plan_.initial_transform};
   INTRAWARP_ASSIGN_OR_RETURN(needs.claim,
                              RegistrationClaim(context().devices[0].device, input_, field_ ? &*field_ : nullptr));

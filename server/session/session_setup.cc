@@ -194,14 +194,19 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
 
 Inputs InputsOf(SessionSetup& setup) {
   Inputs inputs;
-  inputs.volumes = {&setup.resident, &setup.plan.fixed_mask, &setup.plan.moving_mask};
+  RegistrationPlan& plan = setup.plan;
+  inputs.volumes = {&setup.resident, &plan.fixed_mask, &plan.moving_mask, &plan.fixed_weight, &plan.moving_weight};
   inputs.transforms = {&setup.plan.initial_transform};
   return inputs;
 }
 
 std::string PrintOf(const SessionSetup& setup) {
-  const std::string others = WithInputs(
-      "", {InputPrint::Of(setup.plan.fixed_mask), InputPrint::Of(setup.plan.moving_mask), setup.plan.initial_print});
+  const RegistrationPlan& plan = setup.plan;
+  std::string others =
+      WithInputs("", {InputPrint::Of(plan.fixed_mask), InputPrint::Of(plan.moving_mask), plan.initial_print});
+  if (plan.fixed_weight != nullptr || plan.moving_weight != nullptr) {
+    others = WithInputs(others, {InputPrint::Of(plan.fixed_weight), InputPrint::Of(plan.moving_weight)});
+  }
   const bool has_others = others.find_first_not_of('\0') != std::string::npos;
   return setup.resident->digest + (has_others ? others : "");
 }
@@ -209,13 +214,13 @@ std::string PrintOf(const SessionSetup& setup) {
 bool HasPrint(const SessionSetup& setup, absl::string_view print, bool with_start) {
   std::string own = PrintOf(setup), other(print);
   const size_t digest = setup.resident->digest.size();
-  const size_t compared = digest + (with_start ? 3 : 2) * InputPrint::kBytes;
-  const size_t longest = digest + 3 * InputPrint::kBytes;
+  const size_t longest = digest + 5 * InputPrint::kBytes, start = digest + 2 * InputPrint::kBytes;
   if (other.size() > longest) return false;
   // A print that ends early has no others: the padding is InputPrint::None.
   own.resize(longest);
   other.resize(longest);
-  return own.substr(0, compared) == other.substr(0, compared);
+  if (!with_start) other.replace(start, InputPrint::kBytes, own, start, InputPrint::kBytes);
+  return own == other;
 }
 
 absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config,

@@ -73,7 +73,7 @@ struct SessionSetup {
 Inputs InputsOf(SessionSetup& setup);
 
 // Tells these objects from others of the same names: the resident volume's digest, then, where there are any of them,
-// the prints of the masks and of the transform that the session's first frame starts from.
+// the prints of the masks, of the transform that the session's first frame starts from, and of weights, if any.
 std::string PrintOf(const SessionSetup& setup);
 // Whether the print is the setup's; the transform counts only with `with_start`.
 bool HasPrint(const SessionSetup& setup, absl::string_view print, bool with_start);

@@ -76,6 +76,8 @@ std::string ToJsonText(const google::protobuf::Message& message) {
 std::string OptionsText(v1::RegistrationOptions options) {
   options.clear_fixed_mask();
   options.clear_moving_mask();
+  options.clear_fixed_weight();
+  options.clear_moving_weight();
   if (options.has_initial_transform()) options.clear_initial();
   // Points of a patient's body.
   options.clear_error();

@@ -98,8 +98,8 @@ struct Scene {
         masks_context(*OwnedContext::Create(*device, 1 << 20)),
         owned(*OwnedContext::Create(*device, LogDemonsWorkspaceBytes(fixed, moving))) {
     images = {&fixed, &moving, {}, {}};
-    images.fixed_masks = *BuildMaskLevels(masks_context.context(), "fixed_mask", fixed, nullptr);
-    images.moving_masks = *BuildMaskLevels(masks_context.context(), "moving_mask", moving, nullptr);
+    images.fixed_masks = *BuildMaskLevels(masks_context.context(), "fixed_mask", fixed, {});
+    images.moving_masks = *BuildMaskLevels(masks_context.context(), "moving_mask", moving, {});
     const ExecContext ctx = owned.context();
     const size_t bytes = 3 * sizeof(float) * fixed.geometry().voxels();
     for (auto& f : fields) f.emplace(*device->Allocate(bytes, ctx.stream()));

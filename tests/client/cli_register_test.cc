@@ -179,12 +179,12 @@ TEST_F(CliTest, RegisterChoosesWithoutAMethod) {
 TEST_F(CliTest, RegisterTakesResidentVolumesMasksAndAStart) {
   const std::string fixed = Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=f"});
   const std::string moving = Succeed({"volume", "put", Pair("moving.nii.gz"), "--id=m"});
-  const std::vector<std::string> command = {"register",
-                                            "--fixed=" + fixed,
-                                            "--moving=" + moving,
-                                            "--method=affine",
-                                            "--fixed_mask=" + Pair("mask.nii.gz"),
-                                            "--report=" + Out("report.json")};
+  std::vector<std::string> command = {"register",
+                                      "--fixed=" + fixed,
+                                      "--moving=" + moving,
+                                      "--method=affine",
+                                      "--report=" + Out("report.json"),
+                                      "--fixed_mask=" + Pair("mask.nii.gz")};
   std::vector<std::string> from_matrix = command;
   from_matrix.push_back("--initial=" + (world->folder / "truth.txt"));
   const std::string first = Succeed(from_matrix);
@@ -194,6 +194,15 @@ TEST_F(CliTest, RegisterTakesResidentVolumesMasksAndAStart) {
   from_transform.push_back("--initial=" + first);
   const std::string second = Succeed(from_transform);
   EXPECT_NE(first, second);
+  command.back() = "--fixed_weight=" + Pair("mask.nii.gz");
+  command[4] = "--report=" + Out("weighed.json");
+  command.push_back("--initial=" + first);
+  Succeed(command);
+  const auto weighed = ReadJson(Out("weighed.json"));
+  EXPECT_NEAR(weighed["matrix"][0][3].get<double>(), 9, 0.1 * kVoxelMm);
+  EXPECT_EQ(weighed["inputs"]["fixed_weight"], Pair("mask.nii.gz"));
+  EXPECT_EQ(weighed["provenance"]["fixed_weight_digest"], report["provenance"]["fixed_mask_digest"]);
+  EXPECT_TRUE(weighed["provenance"]["fixed_mask_digest"].is_null());
   Succeed({"volume", "delete", fixed});
   Succeed({"volume", "delete", moving});
 }
@@ -235,6 +244,9 @@ TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
   ASSERT_TRUE(io::WriteNifti(Out("nothing.nii"), fixed.geometry, PixelType::kUint8, nothing.data()).ok());
   Fail(Register({"--method=affine", "--fixed_mask=" + Out("nothing.nii")}), "FAILED_PRECONDITION", "mask");
   Fail(Register({"--method=affine", "--fixed_mask=" + Out("constant.nii")}), "INVALID_ARGUMENT", "mask");
+  Fail(Register({"--method=affine", "--fixed_weight=" + Pair("fixed.nii.gz")}), "INVALID_ARGUMENT",
+       "options.fixed_weight");
+  Fail(Register({"--method=affine", "--moving_weight=volumes/nothing"}), "NOT_FOUND", "volumes/nothing");
 }
 
 TEST_F(CliTest, TheVerdictIsAlwaysTold) {

@@ -31,7 +31,7 @@ expect '*register *volume *' ''
 expect '--server= ' --serv
 expect 'delete get list put show ' volume ''
 expect '--pinned ' volume put --pi
-expect '--fixed= --fixed_dicom= --fixed_mask= ' register --fixed
+expect '--fixed= --fixed_dicom= --fixed_mask= --fixed_weight= ' register --fixed
 expect '*--server=*' register --s
 expect 'ssd ' register --metric = s
 expect '*lncc*nmi*' register --metric = ''

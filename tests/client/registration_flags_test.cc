@@ -213,12 +213,16 @@ TEST(RegistrationFlagsTest, BudgetIsADuration) {
 }
 
 TEST(RegistrationFlagsTest, MasksAndStartAreKeptForLater) {
-  const auto parsed = Parse({"--fixed_mask=volumes/a", "--moving_mask=b.nii", "--initial=m.txt"});
+  const auto parsed = Parse({"--fixed_mask=volumes/a", "--moving_mask=b.nii", "--fixed_weight=volumes/c",
+                             "--moving_weight=d.nii", "--initial=m.txt"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->fixed_mask, "volumes/a");
   EXPECT_EQ(parsed->moving_mask, "b.nii");
+  EXPECT_EQ(parsed->fixed_weight, "volumes/c");
+  EXPECT_EQ(parsed->moving_weight, "d.nii");
   EXPECT_EQ(parsed->initial, "m.txt");
   EXPECT_TRUE(parsed->options.fixed_mask().empty());
+  EXPECT_TRUE(parsed->options.fixed_weight().empty());
 }
 
 TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {

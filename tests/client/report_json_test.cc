@@ -348,7 +348,9 @@ TEST(ReportJsonTest, Golden) {
     "fixed_digest": "0102",
     "moving_digest": null,
     "fixed_mask_digest": null,
-    "moving_mask_digest": null
+    "moving_mask_digest": null,
+    "fixed_weight_digest": null,
+    "moving_weight_digest": null
   }
 }
 )json";

@@ -33,8 +33,8 @@ absl::Status Wrong(const std::string& flag, const std::string& what) {
 
 // The flags of register that name images, a transform or files of points. A load makes its images itself.
 bool NamesAnInput(const std::string& flag) {
-  return flag == "fixed_mask" || flag == "moving_mask" || flag == "initial" || flag == "landmarks" ||
-         flag == "unmoved_points";
+  return flag == "fixed_mask" || flag == "moving_mask" || flag == "fixed_weight" || flag == "moving_weight" ||
+         flag == "initial" || flag == "landmarks" || flag == "unmoved_points";
 }
 
 // The flags of register that are of use here.

@@ -442,7 +442,8 @@ class StagedInputs {
   bool staged_ = false;
 };
 
-const std::vector<PlacedBy> kPlacedBy = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}};
+const std::vector<PlacedBy> kPlacedBy = {{"fixed"},        {"moving"},        {"fixed_mask"},    {"moving_mask"},
+                                         {"fixed_weight"}, {"moving_weight"}, {"initial", false}};
 
 absl::Status Navigate(const ParsedFlags& flags, CommandContext& context) {
   if (flags.Has("fixed") == flags.Has("moving")) {

@@ -187,11 +187,12 @@ void FetchOutputs(const ParsedFlags& flags, CommandContext& context, Temporaries
   outputs->Make({"montage", "dicom_report"}, [&] { return FetchForMontage(flags, context, outcome); });
 }
 
-// The images, masks and the start as the command line names them.
+// The images, masks, weights and the start as the command line names them.
 ReportRecord RecordOf(const ParsedFlags& flags, const Outcome& outcome) {
   ReportRecord record;
   record.transform = outcome.result.transform();
-  for (const char* name : {"fixed", "moving", "fixed_mask", "moving_mask", "initial"}) {
+  for (const char* name :
+       {"fixed", "moving", "fixed_mask", "moving_mask", "fixed_weight", "moving_weight", "initial"}) {
     if (flags.Has(name)) record.inputs[name] = flags.String(name);
   }
   record.command_line = {"register"};
@@ -507,7 +508,13 @@ std::vector<Command> RegisterCommands() {
        .summary = "register a moving image to a fixed one; prints transforms/ID",
        .syntax = {.flags = RegisterFlagSpecs()},
        .reach = Reach::kPlaced,
-       .placed_by = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}},
+       .placed_by = {{"fixed"},
+                     {"moving"},
+                     {"fixed_mask"},
+                     {"moving_mask"},
+                     {"fixed_weight"},
+                     {"moving_weight"},
+                     {"initial", false}},
        .run = Register,
        .notes =
            "stderr has a line with the verdict, its reasons and their numbers; docs/use/report.md explains them. "

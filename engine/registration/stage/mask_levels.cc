@@ -25,20 +25,30 @@ absl::Status CountMask(const ExecContext&, ConstMaskView mask, unsigned long lon
 }
 
 }  // namespace cpu
+namespace {
+
+// What the images among the sources say.
+absl::Status FillMask(const ExecContext& ctx, const MaskSources& sources, MaskView out) {
+  const ConstVolumeView mask = sources.mask != nullptr ? sources.mask->volume() : ConstVolumeView();
+  if (sources.weight != nullptr) return QuantizeWeights(ctx, sources.weight->volume(), mask, out);
+  if (sources.mask != nullptr) return BinarizeMask(ctx, mask, out);
+  return ctx.device().Fill(out.data, 1, out.geometry.voxels(), ctx.stream());
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, const char* name,
-                                                       const PreparedImage& image, const PreparedImage* mask,
-                                                       const MissingTissue* left_out) {
+                                                       const PreparedImage& image, const MaskSources& sources) {
   std::vector<MaskLevel> levels(image.levels().size());
   for (size_t i = 0; i < levels.size(); ++i) levels[i].count = image.levels()[i].volume.geometry.voxels();
-  INTRAWARP_ASSIGN_OR_RETURN(levels[0].mask, BuildMask(ctx, image.geometry(), mask, left_out));
+  INTRAWARP_ASSIGN_OR_RETURN(levels[0].mask, BuildMask(ctx, image.geometry(), sources));
   if (levels[0].mask.data == nullptr) return levels;
   INTRAWARP_ASSIGN_OR_RETURN(auto* counts, ctx.arena().Allocate<unsigned long long>(levels.size()));
   for (size_t i = 0; i < levels.size(); ++i) {
     if (i > 0) {
       const Geometry& grid = image.levels()[i].volume.geometry;
       INTRAWARP_ASSIGN_OR_RETURN(uint8_t * data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
-      const MaskView out{data, grid};
+      const MaskView out{data, grid, levels[0].mask.weight_per_unit};
       INTRAWARP_RETURN_IF_ERROR(DownsampleMask(ctx, levels[i - 1].mask, out));
       levels[i].mask = out;
     }
@@ -59,19 +69,17 @@ int64_t MaskLevelsWorkspaceBytes(const PreparedImage& image) {
   return bytes;
 }
 
-absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const PreparedImage* mask,
-                                        const MissingTissue* left_out) {
-  const bool leaves_out = left_out != nullptr && !left_out->nodes.empty();
-  if (mask == nullptr && !leaves_out) return ConstMaskView();
-  MaskView out{nullptr, grid};
+absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const MaskSources& sources) {
+  const bool leaves_out = sources.left_out != nullptr && !sources.left_out->nodes.empty();
+  if (!sources.has_images() && !leaves_out) return ConstMaskView();
+  MaskView out{nullptr, grid, sources.weight != nullptr ? kWeightPerUnit : 1};
   INTRAWARP_ASSIGN_OR_RETURN(out.data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
-  INTRAWARP_RETURN_IF_ERROR(mask == nullptr ? ctx.device().Fill(out.data, 1, grid.voxels(), ctx.stream())
-                                            : BinarizeMask(ctx, mask->volume(), out));
+  INTRAWARP_RETURN_IF_ERROR(FillMask(ctx, sources, out));
   if (!leaves_out) return ConstMaskView(out);
-  const std::vector<uint8_t>& nodes = left_out->nodes;
+  const std::vector<uint8_t>& nodes = sources.left_out->nodes;
   INTRAWARP_ASSIGN_OR_RETURN(uint8_t * region, ctx.arena().Allocate<uint8_t>(nodes.size()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(region, nodes.data(), nodes.size(), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ClearRegion(ctx, {region, left_out->grid}, out));
+  INTRAWARP_RETURN_IF_ERROR(ClearRegion(ctx, {region, sources.left_out->grid}, out));
   return ConstMaskView(out);
 }
 

@@ -20,18 +20,28 @@ struct MaskLevel {
   int64_t count = 0;
 };
 
-// One entry a level of `image`, finest first; `mask` (null: none) lies on the image's grid, and the missing nodes of
-// `left_out` (null: none) do not count either. Memory is taken from the arena and stays taken. FAILED_PRECONDITION
+// What says how much the voxels of an image count; null: nothing. All of it together makes one mask.
+struct MaskSources {
+  // On the image's grid: a voxel counts where it is not 0.
+  const PreparedImage* mask = nullptr;
+  // On the image's grid, 0 to 1: the part by which a voxel counts.
+  const PreparedImage* weight = nullptr;
+  // Its missing nodes do not count.
+  const MissingTissue* left_out = nullptr;
+
+  bool has_images() const { return mask != nullptr || weight != nullptr; }
+};
+
+// One entry a level of `image`, finest first. Memory is taken from the arena and stays taken. FAILED_PRECONDITION
 // ("NAME: selects no voxel") when no voxel is left. Waits for the stream.
 absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, const char* name,
-                                                       const PreparedImage& image, const PreparedImage* mask,
-                                                       const MissingTissue* left_out = nullptr);
+                                                       const PreparedImage& image, const MaskSources& sources);
 int64_t MaskLevelsWorkspaceBytes(const PreparedImage& image);
 
-// A binary mask on `grid`, in the arena: without data where `mask` and `left_out` are null. Stream-ordered; reads
-// left_out until the stream is waited for.
-absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const PreparedImage* mask,
-                                        const MissingTissue* left_out);
+// A mask on `grid`, in the arena: without data where the sources leave out nothing, with bytes of 0 and 1 where there
+// is no weight, and otherwise with weight_per_unit = kWeightPerUnit. Stream-ordered; reads sources.left_out until the
+// stream is waited for.
+absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const MaskSources& sources);
 int64_t MaskWorkspaceBytes(const Geometry& grid);
 
 namespace cpu {

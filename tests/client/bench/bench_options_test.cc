@@ -85,7 +85,8 @@ TEST(BenchOptions, EveryFlagOfRegistrationsChangesTheTask) {
 }
 
 TEST(BenchOptions, FlagsThatNameInputsAreUnknown) {
-  for (const char* flag : {"--fixed_mask", "--moving_mask", "--initial", "--landmarks", "--unmoved_points"}) {
+  for (const char* flag : {"--fixed_mask", "--moving_mask", "--fixed_weight", "--moving_weight", "--initial",
+                           "--landmarks", "--unmoved_points"}) {
     EXPECT_THAT(ErrorOf({std::string(flag) + "=a.csv"}), HasSubstr("unknown option")) << flag;
   }
 }

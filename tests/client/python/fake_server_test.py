@@ -543,6 +543,7 @@ def test_options_reach_the_server_as_the_command_line_sends_them(fake, server):
         optimizer="cg",
         initial=np.eye(4),
         fixed_mask=pair.fixed,
+        moving_weight=pair.moving,
         landmarks=[((1, 2, 3), np.array([4, 5, 6])), ((7, 8, 9), (7, 8, 9), 0.5)],
     )
     options = next(call.request for call in fake.calls if call.method == "Register").options
@@ -552,6 +553,7 @@ def test_options_reach_the_server_as_the_command_line_sends_them(fake, server):
     assert [list(each.fixed) + list(each.moving) for each in options.landmarks] == [[1, 2, 3, 4, 5, 6], [7, 8, 9] * 2]
     assert not options.landmarks[0].HasField("sigma_mm") and options.landmarks[1].sigma_mm == 0.5
     assert list(options.initial_affine.values) == np.eye(4).reshape(-1).tolist() and options.fixed_mask
+    assert options.moving_weight and not options.moving_mask and not options.fixed_weight
     server.register(pair.fixed, pair.moving, method=[("rigid", {"levels": np.int64(2)}), iw.stage("log-demons")])
     options = fake.calls[-1].request.options
     assert options.stages[0].rigid.levels == 2 and options.stages[0].rigid.metric == v1.METRIC_SSD

@@ -414,7 +414,8 @@ def test_a_session_that_is_opened_anew_has_the_arguments_of_its_beginning(fake, 
     points = np.array([[1.0, 2.0, 3.0]])
     landmarks = iter([((1, 2, 3), (4, 5, 6))])
     with server.navigate(
-        fixed=pair.fixed, method="rigid", resume=30, landmarks=landmarks, error_at=points, fixed_mask=pair.fixed
+        fixed=pair.fixed, method="rigid", resume=30, landmarks=landmarks, error_at=points, fixed_mask=pair.fixed,
+        fixed_weight=pair.fixed,
     ) as session:
         points[:] = 0
         fake.restart(forget=True)
@@ -423,7 +424,7 @@ def test_a_session_that_is_opened_anew_has_the_arguments_of_its_beginning(fake, 
             if session.receive(timeout=20).error is None:
                 break
         options = session.status().config.options
-    assert session.recoveries == 1 and options.fixed_mask
+    assert session.recoveries == 1 and options.fixed_mask and options.fixed_weight and not options.moving_weight
     assert [list(each.moving) for each in options.landmarks] == [[4, 5, 6]]
     assert list(options.error.points) == [1, 2, 3]
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/image/convert.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "tests/engine/device_test.h"
@@ -83,6 +85,30 @@ TEST_P(ConvertTest, BinarizeMask) {
     for (int i = 0; i < count; ++i) ASSERT_EQ(got[i], values[i] != 0 ? 1 : 0) << count << " " << i;
   }
   EXPECT_EQ(BinarizeMask(ctx(), {nullptr, Grid(3)}, {nullptr, Grid(4)}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(ConvertTest, WeightsAreKeptIn255thsAndNeverLost) {
+  for (int count : {5, 1027}) {
+    std::vector<float> weights = RandomFloats(count, count), mask(count, -3.0f);
+    for (int i = 0; i < count; i += 7) mask[i] = 0;
+    const float ends[] = {0, 1, 1e-30f, 0.5f, 1.0f / 255};
+    std::copy(std::begin(ends), std::end(ends), weights.end() - 5);
+    std::fill(mask.end() - 5, mask.end(), 1.0f);
+    for (bool is_masked : {false, true}) {
+      const MaskView out{Poisoned<uint8_t>(count), Grid(count)};
+      const ConstVolumeView of_mask{is_masked ? Upload(mask) : nullptr, Grid(count)};
+      ASSERT_OK(QuantizeWeights(ctx(), {Upload(weights), Grid(count)}, of_mask, out));
+      const std::vector<uint8_t> got = Download(out.data, count);
+      for (int i = 0; i < count; ++i) {
+        double want = weights[i] > 0 ? std::max(1.0, std::round(255.0 * weights[i])) : 0.0;
+        if (is_masked && mask[i] == 0) want = 0;
+        ASSERT_EQ(got[i], want) << count << " " << i << " " << weights[i];
+      }
+    }
+  }
+  const ConstVolumeView three{nullptr, Grid(3)}, four{Upload(std::vector<float>(4)), Grid(4)};
+  EXPECT_EQ(QuantizeWeights(ctx(), three, {}, {nullptr, Grid(4)}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(QuantizeWeights(ctx(), three, four, {nullptr, Grid(3)}).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -135,6 +135,37 @@ TEST_P(DownsampleTest, MaskNeedsHalfTheBox) {
   }
 }
 
+// The mean of the weights over the part of a box that counts, of which at least half does.
+TEST_P(DownsampleTest, WeightsAreAveragedOverWhatCounts) {
+  uint32_t seed = 1;
+  for (const auto& [in, out] : kPairs) {
+    const Geometry fine = ObliqueGeometry(in), coarse = Resized(fine, out);
+    SCOPED_TRACE(SizeString(fine) + " to " + SizeString(coarse));
+    std::vector<uint8_t> mask(fine.voxels());
+    std::mt19937 engine(seed++);
+    for (uint8_t& m : mask) m = engine() % 4 ? 1 + engine() % 255 : 0;
+    const MaskView got_view{Poisoned<uint8_t>(coarse.voxels()), coarse, kWeightPerUnit};
+    ASSERT_OK(DownsampleMask(ctx(), {Upload(mask), fine, kWeightPerUnit}, got_view));
+    const std::vector<uint8_t> got = Download(got_view.data, coarse.voxels());
+    const std::vector<double> share = BoxMean(in, out, [&](size_t i) { return mask[i] != 0 ? 1.0 : 0.0; });
+    const std::vector<double> sum = BoxMean(in, out, [&](size_t i) { return double(mask[i]); });
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (share[i] < 0.5 - 1e-9) {
+        ASSERT_EQ(got[i], 0) << i << " " << share[i];
+      } else {
+        ASSERT_NEAR(got[i], sum[i] / share[i], 0.5 + 1e-9) << i << " " << share[i];
+        ASSERT_GE(got[i], 1) << i;
+      }
+    }
+  }
+}
+
+TEST_P(DownsampleTest, AMaskHasOneUnit) {
+  const Geometry fine = ObliqueGeometry({16, 16, 16}), coarse = Resized(fine, {8, 8, 8});
+  EXPECT_EQ(DownsampleMask(ctx(), {nullptr, fine, kWeightPerUnit}, {nullptr, coarse}).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(DownsampleTest, EmptyMaskViewCountsEverywhere) {
   const Geometry fine = ObliqueGeometry({16, 16, 16}), coarse = Resized(fine, {8, 8, 8});
   const MaskView out{Poisoned<uint8_t>(coarse.voxels()), coarse};

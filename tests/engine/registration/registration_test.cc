@@ -391,6 +391,71 @@ TEST_P(RegistrationTest, MasksSelectWhatCounts) {
   EXPECT_EQ(Register(ctx(), input).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Weights of 0 and 1 are a mask, in exactly the workspace that is said to be enough.
+TEST_P(RegistrationTest, WeightsSelectWhatCounts) {
+  Pair pair = MakePair(6, false, false, false);
+  std::vector<float> weights(pair.fixed.size(), 1);
+  const Int3 n = pair.fixed_grid.size;
+  for (int z = 0; z < n.z / 2; ++z)
+    for (int y = 0; y < n.y / 3; ++y)
+      for (int x = 0; x < n.x; ++x) {
+        const size_t i = (static_cast<size_t>(z) * n.y + y) * n.x + x;
+        pair.fixed[i] = 400;
+        weights[i] = 0;
+      }
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const PreparedImage fixed_weight = Prepare(weights, pair.fixed_grid);
+  const PreparedImage moving_weight = Prepare(std::vector<float>(pair.moving.size(), 1), pair.moving_grid);
+  AffineMap start = pair.truth;
+  for (int r = 0; r < 3; ++r) start.m[r][3] += 6;
+  RegistrationInput input{&fixed, &moving, nullptr, nullptr, {AffineOptions{MetricKind::kSsd}}, start};
+  input.fixed_weight = &fixed_weight;
+  input.moving_weight = &moving_weight;
+  const auto run = [&] {
+    OwnedContext owned = *OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input));
+    return Register(owned.context(), input);
+  };
+  const absl::StatusOr<RegistrationResult> weighed = run();
+  ASSERT_OK(weighed) << weighed.status();
+  EXPECT_LT(MeanErrorVoxels(pair, weighed->transform.affine()), 0.1);
+  input.fixed_weight = input.moving_weight = nullptr;
+  input.fixed_mask = &fixed_weight;
+  const absl::StatusOr<RegistrationResult> masked = run();
+  ASSERT_OK(masked) << masked.status();
+  for (int r = 0; r < 3; ++r)
+    for (int c = 0; c < 4; ++c)
+      EXPECT_NEAR(weighed->transform.affine().m[r][c], masked->transform.affine().m[r][c], 1e-3);
+  const PreparedImage none = Prepare(std::vector<float>(weights.size(), 0), pair.fixed_grid);
+  input.fixed_weight = &none;
+  EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_mask: selects no voxel");
+  input.fixed_mask = nullptr;
+  EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_weight: selects no voxel");
+}
+
+TEST_P(RegistrationTest, RefusesWhatAreNoWeights) {
+  const Geometry grid{.size = {20, 18, 16}};
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 1), grid);
+  const PreparedImage weight = Prepare(RandomFloats(grid.voxels(), 2), grid);
+  const PreparedImage below = Prepare(RandomFloats(grid.voxels(), 3, -0.1f, 1), grid);
+  const PreparedImage above = Prepare(RandomFloats(grid.voxels(), 4, 0, 1.1f), grid);
+  const PreparedImage elsewhere = Prepare(std::vector<float>(8, 1), Geometry{.size = {2, 2, 2}});
+  const auto error = [&](const PreparedImage* fixed_weight, const PreparedImage* moving_weight) {
+    RegistrationInput input{&image, &image, nullptr, nullptr, {AffineOptions{}}, {}};
+    input.fixed_weight = fixed_weight;
+    input.moving_weight = moving_weight;
+    return ValidateRegistration(input);
+  };
+  EXPECT_OK(error(&weight, &weight));
+  for (const PreparedImage* wrong : {&below, &above, &elsewhere}) {
+    for (bool is_fixed : {true, false}) {
+      const absl::Status status = is_fixed ? error(wrong, &weight) : error(&weight, wrong);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(FieldOf(status), is_fixed ? "fixed_weight" : "moving_weight") << status;
+    }
+  }
+  EXPECT_THAT(error(&below, nullptr).message(), testing::HasSubstr("must be 0 to 1"));
+}
+
 TEST_P(RegistrationTest, StopsAndCancelsAtACheckpoint) {
   const Pair pair = MakePair(7, false, false, false);
   int calls = 0;

@@ -506,11 +506,15 @@ TEST_F(OwnershipTest, AnothersObjectLooksAbsent) {
            [](auto& r) { r.set_moving("volumes/v"); },
            [](auto& r) { r.mutable_options()->set_fixed_mask("volumes/v"); },
            [](auto& r) { r.mutable_options()->set_moving_mask("volumes/v"); },
+           [](auto& r) { r.mutable_options()->set_fixed_weight("volumes/v"); },
+           [](auto& r) { r.mutable_options()->set_moving_weight("volumes/v"); },
            [](auto& r) { r.mutable_options()->set_initial_transform("transforms/t"); }}) {
     request.set_fixed("volumes/mine");
     request.set_moving("volumes/mine");
     request.mutable_options()->clear_fixed_mask();
     request.mutable_options()->clear_moving_mask();
+    request.mutable_options()->clear_fixed_weight();
+    request.mutable_options()->clear_moving_weight();
     set(request);
     EXPECT_EQ(Run(other_, "intrawarp.v1.RegistrationService/Register", {request.SerializeAsString()}).error_code(),
               grpc::NOT_FOUND);

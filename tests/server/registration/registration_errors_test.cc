@@ -57,6 +57,10 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
                       "volumes/none", "");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_moving_mask("x"); }), kInvalid, "",
                       "options.moving_mask");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_fixed_weight("volumes/none"); }), grpc::NOT_FOUND,
+                      "volumes/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_moving_weight("x"); }), kInvalid, "",
+                      "options.moving_weight");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("transforms/none"); }),
                       grpc::NOT_FOUND, "transforms/none", "");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("x"); }), kInvalid, "",
@@ -69,7 +73,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
                       "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"failed\"} 23"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"failed\"} 25"));
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
@@ -93,6 +97,14 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
   ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "selects no", "options.fixed_mask");
   request.mutable_options()->set_fixed_mask("volumes/other_grid");
   ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_mask");
+  request = Request();
+  request.mutable_options()->set_fixed_weight("volumes/empty");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "selects no", "options.fixed_weight");
+  request.mutable_options()->set_fixed_weight("volumes/other_grid");
+  ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_weight");
+  request = Request();
+  request.mutable_options()->set_moving_weight("volumes/constant");
+  ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "must be 0 to 1", "options.moving_weight");
   request = Request();
   request.set_moving("volumes/plane");
   ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "a slice is the fixed image", "moving");

@@ -236,8 +236,11 @@ TEST_P(RegistrationServiceTest, TheSameRequestGivesTheSameBits) {
 TEST_P(RegistrationServiceTest, AReportTellsItsOrigin) {
   PutPair();
   PutVolume("mask", FixedGrid(), std::vector<float>(static_cast<size_t>(FixedGrid().voxels()), 1), "digest of a mask");
+  PutVolume("weight", MovingGrid(), std::vector<float>(static_cast<size_t>(MovingGrid().voxels()), 1),
+            "digest of weights");
   v1::RegisterRequest request = Request();
   request.mutable_options()->set_fixed_mask("volumes/mask");
+  request.mutable_options()->set_moving_weight("volumes/weight");
   const auto seconds_now = [] { return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()); };
   const int64_t before = seconds_now();
   const RegisterAnswer answer = Register(request);
@@ -251,6 +254,8 @@ TEST_P(RegistrationServiceTest, AReportTellsItsOrigin) {
   EXPECT_EQ(origin.moving_digest(), "moving");
   EXPECT_EQ(origin.fixed_mask_digest(), "digest of a mask");
   EXPECT_EQ(origin.moving_mask_digest(), "");
+  EXPECT_EQ(origin.fixed_weight_digest(), "");
+  EXPECT_EQ(origin.moving_weight_digest(), "digest of weights");
   const auto& received = origin.receive_time();
   const auto& reported = origin.report_time();
   EXPECT_LE(std::pair(received.seconds(), received.nanos()), std::pair(reported.seconds(), reported.nanos()));
@@ -345,7 +350,8 @@ TEST_P(RegistrationServiceTest, MirroredImagesAreForReview) {
   EXPECT_GT(mirrored->value(), mirrored->limit());
 }
 
-TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
+// As a mask, and as weights of 0 and 1.
+TEST_P(RegistrationServiceTest, MasksAndWeightsSelectWhatCounts) {
   PutPair();
   // Everything in one half of the fixed image is wrong, and masked out.
   std::vector<float> voxels = Blobs(FixedGrid(), Center(FixedGrid()), kScale, TrueMap());
@@ -363,11 +369,16 @@ TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
   request.set_fixed("volumes/broken");
   request.mutable_options()->set_fixed_mask("volumes/fixed_mask");
   request.mutable_options()->set_moving_mask("volumes/moving_mask");
-  const RegisterAnswer answer = Register(request);
-
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_LT(Distance(MapOf(answer.result->report().affine()), TrueMap(), FixedGrid()), 0.2);
-  EXPECT_GT(answer.result->report().after().ncc(), 0.99);
+  v1::RegisterRequest weighed = request;
+  weighed.mutable_options()->set_fixed_weight(request.options().fixed_mask());
+  weighed.mutable_options()->clear_fixed_mask();
+  for (const v1::RegisterRequest& asked : {request, weighed}) {
+    const RegisterAnswer answer = Register(asked);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_LT(Distance(MapOf(answer.result->report().affine()), TrueMap(), FixedGrid()), 0.2);
+    EXPECT_GT(answer.result->report().after().ncc(), 0.99);
+    EXPECT_EQ(answer.result->report().options().fixed_weight(), asked.options().fixed_weight());
+  }
 }
 
 TEST_P(RegistrationServiceTest, RegistersImagesOfOnePlane) {

@@ -34,6 +34,7 @@ TEST(MakeProvenance, NamesTheImagesByWhatClientsBrought) {
   const auto fixed = Volume("ct"), moving = Volume("mr");
   RegistrationPlan plan;
   plan.fixed_mask = Volume("mask");
+  plan.moving_weight = Volume("weight");
   const v1::ReportProvenance provenance =
       MakeProvenance({fixed.get(), moving.get()}, plan, At(system_clock::time_point(seconds(100))), milliseconds(2500));
   EXPECT_EQ(provenance.fixed(), "volumes/ct");
@@ -42,6 +43,8 @@ TEST(MakeProvenance, NamesTheImagesByWhatClientsBrought) {
   EXPECT_EQ(provenance.moving_digest(), "content of mr");
   EXPECT_EQ(provenance.fixed_mask_digest(), "content of mask");
   EXPECT_EQ(provenance.moving_mask_digest(), "");
+  EXPECT_EQ(provenance.fixed_weight_digest(), "");
+  EXPECT_EQ(provenance.moving_weight_digest(), "content of weight");
   EXPECT_EQ(provenance.server_version(), ThisBuild().version);
   EXPECT_EQ(provenance.server_revision(), ThisBuild().revision);
   EXPECT_EQ(provenance.report_time().seconds(), 100);
@@ -53,11 +56,13 @@ TEST(MakeProvenance, AFrameIsNotAResource) {
   const auto fixed = Volume("ct");
   RegistrationPlan plan;
   plan.moving_mask = Volume("mask");
+  plan.fixed_weight = Volume("weight");
   v1::ReportProvenance provenance =
       MakeProvenance({fixed.get(), nullptr}, plan, At(system_clock::time_point(seconds(5))), seconds(0));
   EXPECT_EQ(provenance.fixed(), "volumes/ct");
   EXPECT_EQ(provenance.moving() + provenance.moving_digest(), "");
   EXPECT_EQ(provenance.moving_mask_digest(), "content of mask");
+  EXPECT_EQ(provenance.fixed_weight_digest(), "content of weight");
   EXPECT_EQ(provenance.receive_time().seconds(), provenance.report_time().seconds());
   provenance = MakeProvenance({nullptr, fixed.get()}, RegistrationPlan(), SystemSeams(), seconds(0));
   EXPECT_EQ(provenance.fixed() + provenance.fixed_digest() + provenance.moving_mask_digest(), "");

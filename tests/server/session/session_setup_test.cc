@@ -377,10 +377,12 @@ TEST_F(SessionSetupTest, ItsInputsArePointersThatABringingExchanges) {
   SessionSetup setup =
       With([](v1::NavigateConfig& config) { config.mutable_options()->set_moving_mask("volumes/mask"); });
   const Inputs inputs = InputsOf(setup);
-  ASSERT_EQ(inputs.volumes.size(), 3);
+  ASSERT_EQ(inputs.volumes.size(), 5);
   EXPECT_EQ(inputs.volumes[0], &setup.resident);
   EXPECT_EQ(inputs.volumes[1], &setup.plan.fixed_mask);
   EXPECT_EQ(inputs.volumes[2], &setup.plan.moving_mask);
+  EXPECT_EQ(inputs.volumes[3], &setup.plan.fixed_weight);
+  EXPECT_EQ(inputs.volumes[4], &setup.plan.moving_weight);
   EXPECT_EQ(*inputs.volumes[1], nullptr);
   EXPECT_EQ(*inputs.volumes[2], mask_);
   ASSERT_EQ(inputs.transforms.size(), 1);
@@ -399,8 +401,9 @@ class SessionPrintTest : public SessionSetupTest {
       EXPECT_TRUE(transforms_.Insert(stored).ok());
     }
   }
-  SessionSetup Setup(const std::string& fixed_mask, const std::string& start) {
+  SessionSetup Setup(const std::string& fixed_mask, const std::string& start, const std::string& moving_weight = "") {
     return With([&](v1::NavigateConfig& config) {
+      if (!moving_weight.empty()) config.mutable_options()->set_moving_weight(moving_weight);
       if (!fixed_mask.empty()) config.mutable_options()->set_fixed_mask(fixed_mask);
       if (!start.empty()) config.mutable_options()->set_initial_transform(start);
     });
@@ -409,11 +412,13 @@ class SessionPrintTest : public SessionSetupTest {
 
 TEST_F(SessionPrintTest, APrintIsOfTheVolumeAndOfWhatElseThereIs) {
   const SessionSetup plain = Setup("", ""), masked = Setup("volumes/mask", ""), started = Setup("", "transforms/start");
+  const SessionSetup weighed = Setup("", "", "volumes/mask");
   EXPECT_EQ(PrintOf(plain), ct_->digest) << "as it was before there were others";
   EXPECT_EQ(PrintOf(masked).size(), 32 + 3 * InputPrint::kBytes);
   EXPECT_EQ(PrintOf(masked).substr(0, 32), ct_->digest);
-  for (const SessionSetup* const own : {&plain, &masked, &started}) {
-    for (const SessionSetup* const other : {&plain, &masked, &started}) {
+  EXPECT_EQ(PrintOf(weighed).size(), 32 + 5 * InputPrint::kBytes);
+  for (const SessionSetup* const own : {&plain, &masked, &started, &weighed}) {
+    for (const SessionSetup* const other : {&plain, &masked, &started, &weighed}) {
       EXPECT_EQ(HasPrint(*own, PrintOf(*other), true), own == other);
     }
   }
@@ -427,6 +432,9 @@ TEST_F(SessionPrintTest, TheStartCountsIfItShould) {
   EXPECT_TRUE(HasPrint(started, PrintOf(other), false));
   EXPECT_FALSE(HasPrint(started, PrintOf(other), true));
   EXPECT_FALSE(HasPrint(started, PrintOf(masked), false)) << "a mask counts always";
+  const SessionSetup weighed = Setup("", "transforms/start", "volumes/mask");
+  EXPECT_FALSE(HasPrint(started, PrintOf(weighed), false)) << "weights count always";
+  EXPECT_TRUE(HasPrint(weighed, PrintOf(Setup("", "transforms/other", "volumes/mask")), false));
 }
 
 TEST_F(SessionPrintTest, AnotherVolumeAndDamagedPrintsAreNone) {
@@ -434,8 +442,8 @@ TEST_F(SessionPrintTest, AnotherVolumeAndDamagedPrintsAreNone) {
   std::string print = PrintOf(plain);
   EXPECT_FALSE(HasPrint(plain, "", true));
   EXPECT_FALSE(HasPrint(plain, print.substr(1), true));
-  EXPECT_TRUE(HasPrint(plain, print + std::string(3 * InputPrint::kBytes, '\0'), true)) << "others that are none";
-  EXPECT_FALSE(HasPrint(plain, print + std::string(3 * InputPrint::kBytes + 1, '\0'), true)) << "longer than any";
+  EXPECT_TRUE(HasPrint(plain, print + std::string(5 * InputPrint::kBytes, '\0'), true)) << "others that are none";
+  EXPECT_FALSE(HasPrint(plain, print + std::string(5 * InputPrint::kBytes + 1, '\0'), true)) << "longer than any";
   print[31] ^= 1;
   EXPECT_FALSE(HasPrint(plain, print, false));
   EXPECT_FALSE(HasPrint(masked, PrintOf(masked).substr(0, 32 + InputPrint::kBytes - 1), true));

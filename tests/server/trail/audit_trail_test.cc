@@ -184,6 +184,8 @@ v1::Report Report() {
   v1::RegistrationOptions& options = *report.mutable_options();
   options.set_fixed_mask("volumes/jane-doe");
   options.set_moving_mask("volumes/jane-doe");
+  options.set_fixed_weight("volumes/jane-doe");
+  options.set_moving_weight("volumes/jane-doe");
   options.set_initial_transform("transforms/jane-doe");
   options.mutable_error()->add_points(12345);
   v1::Landmark& landmark = *options.add_landmarks();

@@ -22,6 +22,8 @@ from .progress import ProgressArgument, Reporter
 from .report import Report
 
 _OVERLOAD = {False: v1.OVERLOAD_POLICY_KEEP_ALL, True: v1.OVERLOAD_POLICY_LATEST_WINS}
+# The volumes that say how much voxels count, as arguments and as options.
+_COUNTING = ("fixed_mask", "moving_mask", "fixed_weight", "moving_weight")
 _LATE = {"drop": v1.LATE_FRAMES_DROP, "deliver": v1.LATE_FRAMES_DELIVER}
 _SEMIRINGS = {"plus-times": v1.SEMIRING_PLUS_TIMES, "or-and": v1.SEMIRING_OR_AND, "min-plus": v1.SEMIRING_MIN_PLUS}
 _PRECISIONS = {
@@ -260,26 +262,28 @@ class Calls(Core):
         cancellation: Optional[Cancellation],
         again: bool = False,
     ) -> v1.RegisterRequest:
-        """The request with the names that the images and masks have on a server."""
+        """The request with the names that the images, masks and weights have on a server."""
         names = [await self.name_at(link, each, cancellation, again=again) for each in volumes]
         placed = v1.RegisterRequest()
         placed.CopyFrom(request)
-        placed.fixed, placed.moving, placed.options.fixed_mask, placed.options.moving_mask = names
+        placed.fixed, placed.moving = names[:2]
+        for key, name in zip(_COUNTING, names[2:]):
+            setattr(placed.options, key, name)
         return placed
 
     async def _sources(
         self, fixed: Any, moving: Any, arguments: Dict[str, Any], cancellation: Optional[Cancellation]
     ) -> Any:
-        masks = []
+        counting = []
         states = [await self.volume_of(each, cancellation) for each in (fixed, moving)]
-        for key in ("fixed_mask", "moving_mask"):
+        for key in _COUNTING:
             given = arguments.pop(key)
-            masks.append(None if given is None else await self.volume_of(given, cancellation))
+            counting.append(None if given is None else await self.volume_of(given, cancellation))
         initial = getattr(arguments["initial"], "_state", arguments["initial"])
         if isinstance(initial, TransformState):
             arguments["initial"] = initial.name
         arguments["stages"] = make_stages(arguments.pop("method"), arguments.pop("stage_options"))
-        return states[0], states[1], (masks[0], masks[1])
+        return states[0], states[1], tuple(counting)
 
     async def register_images(
         self,
@@ -290,12 +294,12 @@ class Calls(Core):
         timeout: Optional[float],
         cancellation: Optional[Cancellation],
     ) -> TransformState:
-        fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
+        fixed_state, moving_state, counting = await self._sources(fixed, moving, arguments, cancellation)
         request = self._register_request(arguments)
         reporter = Reporter("register", progress)
 
         async def work(link: Link, again: bool = False) -> TransformState:
-            placed = await self._placed(link, request, (fixed_state, moving_state, *masks), cancellation, again)
+            placed = await self._placed(link, request, (fixed_state, moving_state, *counting), cancellation, again)
             try:
                 result, field = await self.register(link, placed, reporter, timeout, cancellation)
             except errors.NotFound as error:
@@ -329,11 +333,11 @@ class Calls(Core):
         timeout: Optional[float],
         cancellation: Optional[Cancellation],
     ) -> OperationState:
-        fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
+        fixed_state, moving_state, counting = await self._sources(fixed, moving, arguments, cancellation)
         request = self._register_request(arguments)
 
         async def work(link: Link) -> OperationState:
-            placed = await self._placed(link, request, (fixed_state, moving_state, *masks), cancellation)
+            placed = await self._placed(link, request, (fixed_state, moving_state, *counting), cancellation)
             operation = await self.start(link, "Register", placed, timeout, cancellation)
             return OperationState(link.address, operation, fixed_state, moving_state)
 
@@ -691,9 +695,9 @@ class Calls(Core):
         if (fixed is None) == (moving is None):
             raise refuse("fixed", "give fixed or moving: the resident image; each frame is the other one")
         resident = await self.volume_of(fixed if fixed is not None else moving, cancellation)
-        masks = [
+        counting = [
             None if arguments[key] is None else await self.volume_of(arguments[key], cancellation)
-            for key in ("fixed_mask", "moving_mask")
+            for key in _COUNTING
         ]
         initial = getattr(arguments["initial"], "_state", arguments["initial"])
         initial = initial.name if isinstance(initial, TransformState) else initial
@@ -708,12 +712,13 @@ class Calls(Core):
         async def stage(link: Link, again: bool) -> v1.NavigateConfig:
             made = v1.NavigateConfig()
             made.CopyFrom(config)
-            names = [await self.name_at(link, each, cancellation, again=again) for each in (resident, *masks)]
+            names = [await self.name_at(link, each, cancellation, again=again) for each in (resident, *counting)]
             if fixed is not None:
                 made.fixed = names[0]
             else:
                 made.moving = names[0]
-            made.options.fixed_mask, made.options.moving_mask = names[1:]
+            for key, name in zip(_COUNTING, names[1:]):
+                setattr(made.options, key, name)
             return made
 
         last = stages[-1].WhichOneof("method") if stages else ""
@@ -738,8 +743,8 @@ class Calls(Core):
 
 
 def options_of(arguments: Dict[str, Any], stages: List[v1.Stage], initial: Any) -> v1.RegistrationOptions:
-    """The options without masks. Made once for a call, however often it is tried: an argument may be an iterator, or
-    an array that the caller changes later."""
+    """The options without masks and weights. Made once for a call, however often it is tried: an argument may be an
+    iterator, or an array that the caller changes later."""
     return registration_options(
         stages=stages,
         initial=initial,

@@ -249,6 +249,8 @@ class Server:
         method: Method = "auto",
         fixed_mask: Any = None,
         moving_mask: Any = None,
+        fixed_weight: Any = None,
+        moving_weight: Any = None,
         initial: Any = None,
         budget: Optional[float] = None,
         best_effort: Optional[bool] = None,
@@ -276,6 +278,7 @@ class Server:
                 messages v1.Stage. Names and options are the ones of registration.proto.
             **stage_options: options of the last stage: metric, levels, iterations, spacing_vox, bending_weight, ...
             fixed_mask, moving_mask: a voxel counts where the mask is not 0; on the grid of its image.
+            fixed_weight, moving_weight: the part by which a voxel counts, 0 to 1; on the grid of its image.
             initial: where to start: a transform (handle or name), or a 4 x 4 matrix, fixed to moving, LPS mm. None: a
                 search.
             budget: seconds after which the optimisation ends; with best_effort=True the best result so far is the
@@ -308,6 +311,8 @@ class Server:
             "stage_options": stage_options,
             "fixed_mask": fixed_mask,
             "moving_mask": moving_mask,
+            "fixed_weight": fixed_weight,
+            "moving_weight": moving_weight,
             "initial": initial,
             "budget": budget,
             "best_effort": best_effort,
@@ -332,6 +337,8 @@ class Server:
         method: Method = "auto",
         fixed_mask: Any = None,
         moving_mask: Any = None,
+        fixed_weight: Any = None,
+        moving_weight: Any = None,
         initial: Any = None,
         budget: Optional[float] = None,
         best_effort: Optional[bool] = None,
@@ -355,6 +362,8 @@ class Server:
             "stage_options": stage_options,
             "fixed_mask": fixed_mask,
             "moving_mask": moving_mask,
+            "fixed_weight": fixed_weight,
+            "moving_weight": moving_weight,
             "initial": initial,
             "budget": budget,
             "best_effort": best_effort,
@@ -395,6 +404,8 @@ class Server:
         max_answers: int = 32,
         fixed_mask: Any = None,
         moving_mask: Any = None,
+        fixed_weight: Any = None,
+        moving_weight: Any = None,
         initial: Any = None,
         budget: Optional[float] = None,
         best_effort: Optional[bool] = None,
@@ -412,7 +423,7 @@ class Server:
 
         Args:
             fixed, moving: exactly one, the resident volume; each frame is the other image.
-            method, masks, initial, budget, stage options and so on: as of `register`.
+            method, masks, weights, initial, budget, stage options and so on: as of `register`.
             field: every answer brings its field, as "int16", "float16", "float32" (dense), "control" (compact, of ffd)
                 or "velocity" (of log-demons). `Session.map_points` needs one, unless the last stage is rigid or affine.
             stride, region: every how many voxels, and which part, of a dense field.
@@ -460,6 +471,8 @@ class Server:
             "max_answers": max_answers,
             "fixed_mask": fixed_mask,
             "moving_mask": moving_mask,
+            "fixed_weight": fixed_weight,
+            "moving_weight": moving_weight,
             "initial": initial,
             "budget": budget,
             "best_effort": best_effort,

@@ -893,7 +893,8 @@ class FakeServer:
     def _register(self, request: Any, rule: Rule, context: Any) -> Iterator[bytes]:
         begin = time.monotonic()
         fixed, moving = self._image_named(request.fixed), self._image_named(request.moving)
-        for mask in (request.options.fixed_mask, request.options.moving_mask):
+        options = request.options
+        for mask in (options.fixed_mask, options.moving_mask, options.fixed_weight, options.moving_weight):
             if mask:
                 self._image_named(mask)
         if request.options.initial_transform:

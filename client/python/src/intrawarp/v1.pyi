@@ -651,7 +651,9 @@ class RegistrationOptions(Message):
     keep_deformation: bool
     find_missing_tissue: bool
     landmarks: RepeatedMessage[Landmark]
-    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ..., find_missing_tissue: Optional[bool] = ..., landmarks: Optional[Iterable[Landmark]] = ...) -> None: ...
+    fixed_weight: str
+    moving_weight: str
+    def __init__(self, *, stages: Optional[Iterable[Stage]] = ..., fixed_mask: Optional[str] = ..., moving_mask: Optional[str] = ..., initial_transform: Optional[str] = ..., initial_affine: Optional[AffineMap] = ..., budget: Optional[GoogleProtobufDuration] = ..., best_effort: Optional[bool] = ..., error_limit_mm: Optional[float] = ..., error: Optional[ErrorRequest] = ..., keep_deformation: Optional[bool] = ..., find_missing_tissue: Optional[bool] = ..., landmarks: Optional[Iterable[Landmark]] = ..., fixed_weight: Optional[str] = ..., moving_weight: Optional[str] = ...) -> None: ...
 
 class RegisterRequest(Message):
     fixed: str
@@ -849,7 +851,9 @@ class ReportProvenance(Message):
     moving_digest: bytes
     fixed_mask_digest: bytes
     moving_mask_digest: bytes
-    def __init__(self, *, server_version: Optional[str] = ..., server_revision: Optional[str] = ..., receive_time: Optional[GoogleProtobufTimestamp] = ..., report_time: Optional[GoogleProtobufTimestamp] = ..., fixed: Optional[str] = ..., moving: Optional[str] = ..., fixed_digest: Optional[bytes] = ..., moving_digest: Optional[bytes] = ..., fixed_mask_digest: Optional[bytes] = ..., moving_mask_digest: Optional[bytes] = ...) -> None: ...
+    fixed_weight_digest: bytes
+    moving_weight_digest: bytes
+    def __init__(self, *, server_version: Optional[str] = ..., server_revision: Optional[str] = ..., receive_time: Optional[GoogleProtobufTimestamp] = ..., report_time: Optional[GoogleProtobufTimestamp] = ..., fixed: Optional[str] = ..., moving: Optional[str] = ..., fixed_digest: Optional[bytes] = ..., moving_digest: Optional[bytes] = ..., fixed_mask_digest: Optional[bytes] = ..., moving_mask_digest: Optional[bytes] = ..., fixed_weight_digest: Optional[bytes] = ..., moving_weight_digest: Optional[bytes] = ...) -> None: ...
 
 class RegisterResult(Message):
     transform: str

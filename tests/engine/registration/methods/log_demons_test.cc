@@ -36,8 +36,9 @@ class LogDemonsTest : public TexturedPairTest {
     if (!masks.fixed.empty()) fixed_mask = Prepare(masks.fixed, pair.fixed_grid);
     if (!masks.moving.empty()) moving_mask = Prepare(masks.moving, pair.moving_grid);
     RegistrationImages images{&fixed, &moving, {}, {}};
-    images.fixed_masks = *BuildMaskLevels(ctx(), "fixed_mask", fixed, fixed_mask ? &*fixed_mask : nullptr);
-    images.moving_masks = *BuildMaskLevels(ctx(), "moving_mask", moving, moving_mask ? &*moving_mask : nullptr);
+    images.fixed_masks = *BuildMaskLevels(ctx(), "fixed_mask", fixed, {.mask = fixed_mask ? &*fixed_mask : nullptr});
+    images.moving_masks =
+        *BuildMaskLevels(ctx(), "moving_mask", moving, {.mask = moving_mask ? &*moving_mask : nullptr});
     // In an arena of exactly the size that is asked for.
     arenas_.push_back(*OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving)));
     return RunLogDemonsStage(arenas_.back().context(std::move(checkpoint)), images, options, 0, pair.affine,
