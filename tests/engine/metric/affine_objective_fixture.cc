@@ -88,7 +88,7 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   if (!problem.fixed.InMask(p) || !center.counts) return;
   Vec3d gt, gr;
   Derivative dg[3];
-  double magnitude_weight = 1;
+  double magnitude_weight = center.ambiguous ? kAmbiguousWeight : 1;
   for (int a = 0; a < 3; ++a) {
     if (g.size[a] == 1) continue;
     if (p[a] == 0 || p[a] == g.size[a] - 1) return;
@@ -220,7 +220,8 @@ VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVox
   const auto window_sums = [&](const auto& of) {
     std::vector<double> q(voxels, 0.0);
     for (size_t i = 0; i < voxels; ++i) {
-      if (warped[i].counts) q[i] = of(problem.fixed.data[i] - f.minimum, warped[i].sample.value - m.minimum);
+      if (!warped[i].counts) continue;
+      q[i] = warped[i].weight * of(problem.fixed.data[i] - f.minimum, warped[i].sample.value - m.minimum);
     }
     return SumWindows(SumBoxes(q, n), n, problem.lncc_sigma);
   };
@@ -229,29 +230,34 @@ VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVox
              sff = window_sums([](double a, double) { return a * a; }),
              smm = window_sums([](double, double b) { return b * b; }),
              sfm = window_sums([](double a, double b) { return a * b; });
-  // A window's weights, the regression of f on m that it gives, and the magnitudes of what cancels in it.
-  std::vector<double> counts(voxels);
-  for (size_t i = 0; i < voxels; ++i) counts[i] = warped[i].counts;
-  counts = SumBoxes(counts, n);
-  std::vector<double> one(counts.size()), slope = one, offset = one, magnitude = one, h = one;
+  // A window's weight, the regression of f on m that it gives, and the magnitudes of what cancels in it.
+  std::vector<double> weights(voxels);
+  double total = 0;
+  for (size_t i = 0; i < voxels; ++i) {
+    terms.samples += warped[i].counts;
+    weights[i] = warped[i].counts ? warped[i].weight : 0;
+    total += weights[i];
+  }
+  weights = SumBoxes(weights, n);
+  std::vector<double> one(weights.size()), slope = one, offset = one, magnitude = one, h = one;
   double sum = 0;
-  for (size_t j = 0; j < counts.size(); ++j) {
-    if (counts[j] == 0) continue;
-    terms.samples += counts[j];
+  for (size_t j = 0; j < weights.size(); ++j) {
+    if (weights[j] == 0) continue;
     const double fj = sf[j] / w[j], mj = sm[j] / w[j];
     const double ff = sff[j] / w[j] - fj * fj, mm = smm[j] / w[j] - mj * mj, fm = sfm[j] / w[j] - fj * mj;
     if (!(ff > 1e-6 * f.stddev * f.stddev && mm > 1e-6 * m.stddev * m.stddev)) continue;
-    sum += counts[j] * fm * fm / (ff * mm);
-    const double outer = 2 * counts[j] * fm / (ff * mm) / w[j];
+    sum += weights[j] * fm * fm / (ff * mm);
+    const double outer = 2 * weights[j] * fm / (ff * mm) / w[j];
     one[j] = outer;
     slope[j] = outer * fm / mm;
     offset[j] = outer * (fm / mm * mj - fj);
     magnitude[j] = std::abs(outer) * (std::sqrt(ff) + std::abs(fm / mm) * std::sqrt(mm));
-    h[j] = 2 * counts[j] * fm * fm / (ff * mm) / mm / w[j];
+    h[j] = 2 * weights[j] * fm * fm / (ff * mm) / mm / w[j];
   }
+  // The operator multiplies D by the number of samples.
   terms.weight = terms.samples;
   if (terms.samples == 0) return terms;
-  terms.value = 1 - sum / terms.samples;
+  terms.value = 1 - sum / total;
   one = SumWindows(one, n, problem.lncc_sigma);
   slope = SumWindows(slope, n, problem.lncc_sigma);
   offset = SumWindows(offset, n, problem.lncc_sigma);
@@ -262,9 +268,10 @@ VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVox
     if (!warped[i].counts) continue;
     const int64_t j = box[i];
     const double a = problem.fixed.data[i] - f.minimum, b = warped[i].sample.value - m.minimum;
-    terms.derivative[i] = -(a * one[j] - b * slope[j] + offset[j]) / terms.samples;
-    terms.uncertainty[i] = 4e-3 * magnitude[j] / terms.samples;
-    terms.curvature[i] = h[j] / terms.samples;
+    const double share = warped[i].weight / total;
+    terms.derivative[i] = -(a * one[j] - b * slope[j] + offset[j]) * share;
+    terms.uncertainty[i] = 4e-3 * magnitude[j] * share;
+    terms.curvature[i] = h[j] * share;
   }
   terms.curvature_tolerance = 2e-3;
   return terms;
@@ -369,13 +376,13 @@ AffineMap MakeMap(const HostProblem& problem, const MapOptions& options) {
   return Compose(shift, Compose(Rotation(options.degrees), scale));
 }
 
-void SetRandomWeights(uint32_t seed, HostVolume* volume) {
+void SetSlowWeights(uint32_t seed, HostVolume* volume) {
   volume->weight_per_unit = kWeightPerUnit;
   volume->mask.clear();
-  // A few of them 0, and a few 255.
-  for (const float byte : RandomFloats(volume->data.size(), seed, -10, 265)) {
-    volume->mask.push_back(static_cast<uint8_t>(std::clamp(byte, 0.0f, 255.0f)));
-  }
+  const Int3 n = volume->geometry.size;
+  for (int z = 0; z < n.z; ++z)
+    for (int y = 0; y < n.y; ++y)
+      for (int x = 0; x < n.x; ++x) volume->mask.push_back(SlowWeight({x, y, z}, seed));
 }
 
 std::string Describe(const HostProblem& p) {

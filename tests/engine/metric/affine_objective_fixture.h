@@ -143,11 +143,8 @@ inline constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf, Me
 HostProblem MakeProblem(MetricKind metric, Int3 fixed, Int3 moving, uint32_t seed, Content content = Content::kNoisy,
                         bool fixed_mask = false, bool moving_mask = false);
 
-// Gives a volume a mask of random weights.
-void SetRandomWeights(uint32_t seed, HostVolume* volume);
-
-// The metrics that take weights.
-inline constexpr MetricKind kWeightedMetrics[] = {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi};
+// Gives a volume a mask of weights (SlowWeight).
+void SetSlowWeights(uint32_t seed, HostVolume* volume);
 
 }  // namespace intrawarp::affine_objective_test
 

@@ -161,7 +161,7 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
   struct Term {
     size_t plus[3], minus[3];
     Vec3d slope;  // of the term by the moving gradient
-    double size = 0;
+    double size = 0, uncertainty = 3e-4;
   };
   std::vector<Term> terms;
   double sum = 0, weight = 0;
@@ -192,6 +192,7 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
     r.samples += 1;
     term.slope = (-2 * w * uv / norm_m) * (v - uv * u);
     term.size = 2 * w * std::sqrt(Dot(v, v)) / norm_m;
+    if (samples[i].ambiguous) term.uncertainty = 0.1;
     terms.push_back(term);
   });
   if (r.samples == 0) return r;
@@ -201,22 +202,28 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
       const double factor = weight > 0 ? 1 / (2 * g.spacing[a] * weight) : 0;
       r.voxel_gradient[t.plus[a]] += factor * t.slope[a];
       r.voxel_gradient[t.minus[a]] -= factor * t.slope[a];
-      r.uncertainty[t.plus[a]] += 3e-4 * factor * t.size;
-      r.uncertainty[t.minus[a]] += 3e-4 * factor * t.size;
+      r.uncertainty[t.plus[a]] += t.uncertainty * factor * t.size;
+      r.uncertainty[t.minus[a]] += t.uncertainty * factor * t.size;
     }
   }
   return r;
 }
 
-// A mask with some holes, of weights where it is soft.
-void SetMask(uint32_t seed, bool soft, HostVolume* v) {
-  const std::vector<float> bytes = RandomFloats(v->geometry.voxels(), seed + 2000, 1, 256);
-  const std::vector<float> holes = RandomFloats(v->geometry.voxels(), seed + 1000);
-  for (size_t i = 0; i < holes.size(); ++i) {
-    const float set = soft ? bytes[i] : holes[i] < 0.5f ? 1 : 255;
-    v->mask.push_back(holes[i] < 0.04f ? 0 : static_cast<uint8_t>(set));
+// A mask with some holes.
+void SetMask(uint32_t seed, HostVolume* v) {
+  for (float h : RandomFloats(v->geometry.voxels(), seed + 1000)) v->mask.push_back(h < 0.04f ? 0 : h < 0.5f ? 1 : 255);
+}
+
+// Makes the masks' bytes weights.
+void SetWeights(uint32_t seed, HostProblem* p) {
+  const std::vector<float> bytes = RandomFloats(p->fixed.mask.size(), seed + 2000, 1, 256);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (p->fixed.mask[i] != 0) p->fixed.mask[i] = static_cast<uint8_t>(bytes[i]);
   }
-  if (soft) v->weight_per_unit = kWeightPerUnit;
+  ForEachVoxel(p->moving.geometry.size, [&](size_t i, Int3 v) {
+    if (!p->moving.mask.empty() && p->moving.mask[i] != 0) p->moving.mask[i] = SlowWeight(v, seed);
+  });
+  p->fixed.weight_per_unit = p->moving.weight_per_unit = kWeightPerUnit;
 }
 
 HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool left_handed) {
@@ -338,8 +345,9 @@ HostProblem MakeProblem(MetricKind metric, const Options& o) {
   p.metric = metric;
   p.fixed = MakeVolume(o.fixed, o.seed, o.content, false);
   p.moving = MakeVolume(o.moving, o.seed + 1, o.content, o.left_handed);
-  if (o.fixed_mask) SetMask(o.seed, o.soft, &p.fixed);
-  if (o.moving_mask) SetMask(o.seed + 1, o.soft, &p.moving);
+  if (o.fixed_mask) SetMask(o.seed, &p.fixed);
+  if (o.moving_mask) SetMask(o.seed + 1, &p.moving);
+  if (o.soft) SetWeights(o.seed, &p);
   p.moving.geometry.spacing = {0.9, 1.1, 1.7};
   p.affine = MakeAffine(p.fixed.geometry, p.moving.geometry, o);
   p.grid = MakeGrid(p.fixed.geometry, o.spacing);

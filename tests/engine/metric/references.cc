@@ -26,6 +26,11 @@ std::array<double, 4> WindowAt(const NmiPlace& place, double unit) {
 
 }  // namespace
 
+uint8_t SlowWeight(Int3 voxel, uint32_t seed) {
+  const double wave = std::sin(seed + 0.025 * voxel.x + 0.02 * voxel.y + 0.03 * voxel.z);
+  return static_cast<uint8_t>(std::clamp(128 + 130 * wave, 0.0, 255.0));
+}
+
 Sample SampleReference(const HostVolume& v, Vec3d index, double cell_rounding) {
   const Int3 n = v.geometry.size;
   Int3 lower, nearest;
@@ -40,6 +45,9 @@ Sample SampleReference(const HostVolume& v, Vec3d index, double cell_rounding) {
     weight[a] = clamped - lower[a];
     nearest[a] = std::clamp(static_cast<int>(std::floor(index[a] + 0.5)), 0, n[a] - 1);
     s.ambiguous |= n[a] > 1 && std::abs(index[a] - std::round(index[a])) < cell_rounding;
+    // Another voxel may be the nearest, of another weight.
+    const bool is_soft = !v.mask.empty() && v.weight_per_unit < 1;
+    s.ambiguous |= is_soft && std::abs(index[a] - std::floor(index[a]) - 0.5) < cell_rounding;
   }
   if (!v.InMask(nearest)) return s;
   s.counts = true;

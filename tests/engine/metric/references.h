@@ -26,9 +26,14 @@ struct HostVolume {
   double Weight(Int3 p) const { return mask.empty() ? 1 : std::min(1.0, mask[Offset(p)] * double{weight_per_unit}); }
 };
 
+// The byte of a soft mask at a voxel, 0 to 255: a wave that hardly changes from voxel to voxel, so that a sample may be
+// given the weight beside its own.
+uint8_t SlowWeight(Int3 voxel, uint32_t seed);
+
 struct Sample {
   bool counts = false;
-  // Closer to a neighbouring cell than rounding allows: float32 may take that cell's derivative.
+  // Closer to a neighbouring cell than rounding allows: float32 may take that cell's derivative. Or as close to where a
+  // neighbouring voxel of a soft mask becomes the nearest.
   bool ambiguous = false;
   // Of the nearest voxel.
   double weight = 1;
