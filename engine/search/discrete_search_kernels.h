@@ -24,7 +24,7 @@ inline constexpr int kCostAlignment = 64;
 struct DiscreteSearch {
   const PooledDescriptor* fixed = nullptr;
   const PooledDescriptor* moving = nullptr;
-  NodeWeights weights;
+  NodeWeights weights = {};
   Int3 size, reach;
   // Workspace: the costs, by label and node; the best label of each node; u, by axis and node. `stride` is the distance
   // of two labels, and of two axes of u.

@@ -82,7 +82,7 @@ struct ExponentialWarpTask {
   // Whether fields between the steps are held in float16.
   bool half = false;
   WarpTask warp;
-  WarpBytes warp_bytes;
+  WarpBytes warp_bytes = {};
 };
 absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip);
 

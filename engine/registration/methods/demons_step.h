@@ -147,7 +147,7 @@ struct DemonsForceTask {
   float weight = 1;
   bool accumulate = false;
   // Of the voxels of both images on this grid.
-  DemonsWeights fixed_weights, warped_weights;
+  DemonsWeights fixed_weights = {}, warped_weights = {};
 
   INTRAWARP_HD bool weighted() const { return fixed_weights.bytes != nullptr || warped_weights.bytes != nullptr; }
 };

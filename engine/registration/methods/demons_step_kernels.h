@@ -156,7 +156,7 @@ inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1)
 struct DemonsPair {
   const float* fixed = nullptr;
   const float* moving = nullptr;
-  DemonsWeights fixed_weights, moving_weights;
+  DemonsWeights fixed_weights = {}, moving_weights = {};
 };
 INTRAWARP_HD inline void AddPair(const DemonsPair& pair, int64_t voxel, PairMoments* s) {
   const float fixed = pair.fixed[voxel], moving = pair.moving[voxel];

@@ -20,6 +20,16 @@ namespace {
 constexpr double kCellRounding = 1e-5;
 constexpr double kAmbiguousWeight = 4 / kTolerance;
 
+// float32 may take the weight of another moving voxel.
+bool WeightIsAmbiguous(const HostVolume& moving, Vec3d index) {
+  if (moving.mask.empty() || !(moving.weight_per_unit < 1)) return false;
+  for (int a = 0; a < 3; ++a) {
+    const double up = index[a] + 0.5;
+    if (moving.geometry.size[a] > 1 && std::abs(up - std::round(up)) < kCellRounding) return true;
+  }
+  return false;
+}
+
 Vec3d NormalizedReference(const Geometry& g, Int3 p) {
   Vec3d q;
   for (int a = 0; a < 3; ++a) q[a] = (p[a] - 0.5 * (g.size[a] - 1)) / (0.5 * std::max(g.size[a] - 1, 1));
@@ -71,8 +81,13 @@ void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   const Sample t = SampleReference(problem.moving, w(q), kCellRounding);
   if (!problem.fixed.InMask(p) || !t.counts) return;
   const double difference = problem.intensity_scale * (t.value - problem.fixed.At(p));
-  const double magnitude_weight = t.ambiguous ? kAmbiguousWeight : 1;
   const double weight = problem.fixed.Weight(p) * t.weight;
+  const bool is_uncertain = WeightIsAmbiguous(problem.moving, w(q));
+  const double magnitude_weight = t.ambiguous || is_uncertain ? kAmbiguousWeight / weight : 1;
+  if (is_uncertain) {
+    reference->magnitudes.value += kAmbiguousWeight * 0.5 * difference * difference;
+    reference->magnitudes.weight += kAmbiguousWeight;
+  }
   Derivative j;
   AddDerivative(t.gradient, q, problem.intensity_scale, &j);
   reference->sums.value += weight * 0.5 * difference * difference;
@@ -118,6 +133,12 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
     AddScaled(du[a], v[a], &v_du);
   }
   const double weight = problem.fixed.Weight(p) * center.weight;
+  const bool is_uncertain = WeightIsAmbiguous(problem.moving, w(NormalizedReference(g, p)));
+  if (is_uncertain) {
+    magnitude_weight = kAmbiguousWeight / weight;
+    reference->magnitudes.value += kAmbiguousWeight * Dot(v, v);
+    reference->magnitudes.weight += kAmbiguousWeight * Dot(v, v);
+  }
   AddGradient(v_du, weight * -2 * uv, magnitude_weight, reference);
   const double v2 = Dot(v, v);
   for (int a = 0; a < 3; ++a) {
@@ -150,6 +171,7 @@ struct WarpedVoxel {
   Sample sample;
   bool counts = false;
   double weight = 0;
+  bool is_uncertain = false;
 };
 
 std::vector<WarpedVoxel> WarpReference(const HostProblem& problem, const AffineMap& w) {
@@ -163,6 +185,7 @@ std::vector<WarpedVoxel> WarpReference(const HostProblem& problem, const AffineM
         v.sample = SampleReference(problem.moving, w(v.q), kCellRounding);
         v.counts = problem.fixed.InMask({x, y, z}) && v.sample.counts;
         v.weight = problem.fixed.Weight({x, y, z}) * v.sample.weight;
+        v.is_uncertain = WeightIsAmbiguous(problem.moving, w(v.q));
         warped.push_back(v);
       }
     }
@@ -286,7 +309,9 @@ Reference SumTerms(const std::vector<WarpedVoxel>& warped, const VoxelTerms& ter
   reference.magnitudes.value = 10 * terms.weight;
   for (size_t i = 0; i < warped.size(); ++i) {
     if (!warped[i].counts) continue;
-    const double ambiguous = warped[i].sample.ambiguous ? kAmbiguousWeight : 0;
+    const bool is_uncertain = warped[i].is_uncertain;
+    const double ambiguous = warped[i].sample.ambiguous || is_uncertain ? kAmbiguousWeight / warped[i].weight : 0;
+    if (is_uncertain) reference.magnitudes.weight += kAmbiguousWeight;
     Derivative j;
     AddDerivative(warped[i].sample.gradient, warped[i].q, 1, &j);
     const double r = terms.weight * terms.derivative[i], h = terms.weight * terms.curvature[i];
@@ -360,7 +385,7 @@ Reference EvaluateReference(const HostProblem& problem, const AffineMap& w, doub
       }
     }
   }
-  reference.magnitudes.value = std::abs(reference.sums.value);
+  reference.magnitudes.value += std::abs(reference.sums.value);
   return reference;
 }
 

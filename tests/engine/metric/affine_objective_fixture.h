@@ -118,7 +118,7 @@ class AffineObjectiveTest : public DeviceTest {
   static void ExpectClose(const NormalEquations& sums, const Reference& reference) {
     const NormalEquations &r = reference.sums, &m = reference.magnitudes;
     EXPECT_EQ(sums.samples, r.samples);
-    EXPECT_NEAR(sums.weight, r.weight, kTolerance * r.weight);
+    EXPECT_NEAR(sums.weight, r.weight, kTolerance * (r.weight + m.weight));
     EXPECT_NEAR(sums.value, r.value, kTolerance * m.value + 1e-30);
     for (int i = 0; i < kAffineParameters; ++i) {
       EXPECT_NEAR(sums.gradient[i], r.gradient[i], kTolerance * m.gradient[i] + 1e-30) << "gradient " << i;

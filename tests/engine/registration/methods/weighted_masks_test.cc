@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods under masks with weights: a region that says something false weighs little there.
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,12 @@ struct NamedStage {
 };
 
 std::vector<NamedStage> Stages() {
+  LogDemonsOptions log_demons;
+  log_demons.iterations = 30;
   return {{"affine ssd", AffineOptions{.metric = MetricKind::kSsd}},
           {"affine ngf", AffineOptions{.metric = MetricKind::kNgf}},
           {"affine nmi", AffineOptions{.metric = MetricKind::kNmi}},
-          {"log-demons", LogDemonsOptions{}},
+          {"log-demons", log_demons},
           {"search", SearchOptions{}}};
 }
 
@@ -82,6 +86,8 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(WeightedMasksTest);
 // The part of space that is false, and what is well away from it.
 bool IsFalse(Vec3d p) { return p.x > 12; }
 bool IsAway(Vec3d p) { return p.x < 0; }
+// From 0 to 1, without an edge.
+double Falseness(Vec3d p) { return std::clamp((p.x - 12) / 8, 0.0, 1.0); }
 
 AffineMap Shift(double x, double y, double z) {
   AffineMap map = AffineMap::Identity();
@@ -103,14 +109,11 @@ Pair FalsePair(const StageOptions& stage, bool is_2d, bool in_fixed) {
   size_t i = 0;
   if (in_fixed) {
     ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
-      if (IsFalse(p)) pair.fixed[i] = static_cast<float>(texture(pair.Truth(p) + moved));
-      ++i;
+      pair.fixed[i++] = static_cast<float>(texture(pair.Truth(p) + Falseness(p) * moved));
     });
   } else {
-    ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) {
-      if (IsFalse(p)) pair.moving[i] = static_cast<float>(texture(p + moved));
-      ++i;
-    });
+    ForEachPoint(pair.moving_grid,
+                 [&](Vec3d p, Int3) { pair.moving[i++] = static_cast<float>(texture(p + Falseness(p) * moved)); });
   }
   return pair;
 }
