@@ -414,7 +414,12 @@ def test_a_session_that_is_opened_anew_has_the_arguments_of_its_beginning(fake, 
     points = np.array([[1.0, 2.0, 3.0]])
     landmarks = iter([((1, 2, 3), (4, 5, 6))])
     with server.navigate(
-        fixed=pair.fixed, method="rigid", resume=30, landmarks=landmarks, error_at=points, fixed_mask=pair.fixed,
+        fixed=pair.fixed,
+        method="rigid",
+        resume=30,
+        landmarks=landmarks,
+        error_at=points,
+        fixed_mask=pair.fixed,
         fixed_weight=pair.fixed,
     ) as session:
         points[:] = 0
