@@ -387,7 +387,7 @@ class FfdBrick {
     return hn::Ne(hn::Load(DF(), selected), Zeros());
   }
 
-  // The weights of the voxels `offset`, `offset` + 1, ... of the fixed image; 0 for those that are no samples.
+  // The weights of the voxels `offset`, `offset` + 1, ... of the fixed image; 0 for a voxel that is not a sample.
   HWY_NOINLINE VF Weights(int64_t offset, const VF index[3], MF samples) const {
     HWY_ALIGN float at[3][kLanes], weights[kLanes];
     for (int a = 0; a < 3; ++a) hn::Store(index[a], DF(), at[a]);

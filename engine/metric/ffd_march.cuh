@@ -81,7 +81,7 @@ struct FfdArgs {
   const float* nmi_derivative;
   unsigned long long* histogram;
   unsigned* next_piece;
-  // Of soft masks: the number of samples, which is 0 between evaluations.
+  // With soft masks: the number of samples, which is 0 between evaluations.
   unsigned long long* samples;
   // LNCC and NGF; and the warped voxels' weights, of soft masks.
   float* warped;

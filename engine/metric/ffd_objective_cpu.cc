@@ -164,7 +164,7 @@ struct Layout {
   }
 
   int64_t node_rows = 0, partials = 0, sums = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
-  // Of soft masks only.
+  // With soft masks only.
   int64_t weights = 0;
 };
 
@@ -400,7 +400,7 @@ class NmiEvaluator final : public Evaluator {
   }
 
   const AxisBlocks chunks_;
-  // Of each chunk, where they are weighted.
+  // The number in each chunk, where samples are weighted.
   std::vector<int64_t> samples_;
   uint8_t* bins_ = nullptr;
   int64_t* histograms_ = nullptr;

@@ -126,7 +126,7 @@ Holders MakeHolders(const AxisWeights& axis, int tile) {
 // An evaluator's memory in elements, in one order for the estimate and for the allocation.
 struct Sizes {
   size_t partials = 0, block_sums = 0, bins = 0, histogram = 0, derivative = 0, warped = 0;
-  // Of soft masks only.
+  // With soft masks only.
   size_t weights = 0;
 
   Sizes(MetricKind metric, Int3 size, const FfdTiles& t) {

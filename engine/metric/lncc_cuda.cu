@@ -37,7 +37,7 @@ struct LnccScalars {
   float fixed_mean, moving_mean;
   // -1 / N
   float scale;
-  // Of weighted samples their number.
+  // The number of weighted samples.
   unsigned long long samples;
 };
 
@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __gri
     for (int o = 0; o < kLnccRun; ++o) {
       if (z0 + o >= n.z) continue;
       const size_t at = (z0 + o) * plane + column;
-      // Of the box's samples.
+      // For the box's samples.
       const float count = __ldg(args.box_sums + at);
       float a = 0, b = 0, e = 0;
       if (count > 0) {

@@ -36,7 +36,7 @@ struct NgfTask {
   Vec3d spacing;
   // eta of each image, intensity per mm.
   double fixed_edge = 0, moving_edge = 0;
-  // Of each voxel, from 0 to 1 and above 0 for samples; null: 1 for all.
+  // The weight of each voxel, from 0 to 1 and above 0 for samples; null: 1 for all.
   const float* weights = nullptr;
 };
 

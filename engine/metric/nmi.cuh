@@ -115,7 +115,7 @@ struct NmiArgs {
   float* curvature;
   // May be null: a counter that is set to 0.
   unsigned* next_piece;
-  // Of weighted samples their number, which is set to 0 for the next evaluation; null where all weigh 1.
+  // The number of weighted samples, which is set to 0 for the next evaluation; null where all weigh 1.
   unsigned long long* samples = nullptr;
 };
 

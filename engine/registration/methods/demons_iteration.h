@@ -23,7 +23,7 @@ struct DemonsSource {
   float* data = nullptr;
   Int3 size;
   AffineMap from_fixed = AffineMap::Identity();
-  // Of its voxels.
+  // The weights of its voxels.
   DemonsWeights weights = {};
 };
 

@@ -125,7 +125,7 @@ INTRAWARP_HD inline void AdvanceDemons(double sum, double weight, double samples
   s->done = s->status != DemonsStatus::kRunning;
 }
 
-// Of voxels that weigh 1.
+// The same for voxels that weigh 1.
 INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* s) {
   AdvanceDemons(sum, samples, samples, s);
 }
@@ -146,7 +146,7 @@ struct DemonsForceTask {
   // N and D are multiplied by the weight and its absolute value; with `accumulate` they are added to what is there.
   float weight = 1;
   bool accumulate = false;
-  // Of the voxels of both images on this grid.
+  // The weights of the voxels of both images on this grid.
   DemonsWeights fixed_weights = {}, warped_weights = {};
 
   INTRAWARP_HD bool weighted() const { return fixed_weights.bytes != nullptr || warped_weights.bytes != nullptr; }

@@ -90,7 +90,7 @@ struct Level {
   Int3 velocity_size() const { return step.force.force_size; }
 };
 
-// Those of a mask that has some.
+// The weights of a mask that has some.
 DemonsWeights WeightsOf(const ConstMaskView& mask) {
   return IsSoft(mask) ? DemonsWeights{mask.data, mask.weight_per_unit} : DemonsWeights{};
 }

@@ -38,8 +38,8 @@ absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, c
                                                        const PreparedImage& image, const MaskSources& sources);
 int64_t MaskLevelsWorkspaceBytes(const PreparedImage& image);
 
-// A mask on `grid`, in the arena: without data where the sources leave out nothing, with bytes of 0 and 1 where there
-// is no weight, and otherwise with weight_per_unit = kWeightPerUnit. Stream-ordered; reads sources.left_out until the
+// A mask on `grid`, in the arena: without data where the sources leave out nothing, with bytes of 0 and 1 without
+// weights, and otherwise with weight_per_unit = kWeightPerUnit. Stream-ordered; reads sources.left_out until the
 // stream is waited for.
 absl::StatusOr<ConstMaskView> BuildMask(const ExecContext& ctx, const Geometry& grid, const MaskSources& sources);
 int64_t MaskWorkspaceBytes(const Geometry& grid);

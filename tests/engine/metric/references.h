@@ -35,7 +35,7 @@ struct Sample {
   // Closer to a neighbouring cell than rounding allows: float32 may take that cell's derivative. Or as close to where a
   // neighbouring voxel of a soft mask becomes the nearest.
   bool ambiguous = false;
-  // Of the nearest voxel.
+  // The weight of the nearest voxel.
   double weight = 1;
   double value = 0;
   Vec3d gradient;  // by the index
