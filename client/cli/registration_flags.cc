@@ -197,7 +197,8 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "levels",
        .type = FlagType::kInteger,
        .placeholder = "N",
-       .help = "pyramid levels; default: as many as the images allow; of log-demons from a velocity, 2",
+       .help = "pyramid levels; default: as many as the images allow; of ffd and log-demons from a control grid or "
+               "velocity, 2",
        .minimum = 1,
        .maximum = kMaxInt},
       {.name = "iterations",

@@ -29,8 +29,8 @@ INTRAWARP_HD inline float MaskWeight(uint8_t byte, float weight_per_unit) {
   return weight < 1 ? weight : 1.0f;
 }
 
-// One byte per voxel; a voxel counts where it is not 0, by its weight (MaskWeight). A view without data means that every
-// voxel counts fully.
+// One byte per voxel; a voxel counts where it is not 0, by its weight (MaskWeight). A view without data means that
+// every voxel counts fully.
 struct ConstMaskView {
   const uint8_t* data = nullptr;
   Geometry geometry;

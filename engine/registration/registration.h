@@ -52,8 +52,8 @@ struct RegistrationInput {
   // of named stages are judged by the caller.
   bool keep_deformation = false;
   // On their images' grids, 0 to 1: the part by which a voxel counts in what a stage optimises, besides a mask and
-  // missing tissue. Where a place only asks whether a voxel counts (starts, verdicts), it does where its weight is
-  // above 0. A weight is kept as 255ths (image/volume.h). Null: all are 1.
+  // missing tissue. Where a place only asks whether a voxel counts (overlap, intensity relation, verdict), it does
+  // where its weight is above 0. A weight is kept as 255ths (image/volume.h). Null: all are 1.
   const PreparedImage* fixed_weight = nullptr;
   const PreparedImage* moving_weight = nullptr;
 };

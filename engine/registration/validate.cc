@@ -88,7 +88,9 @@ absl::Status ValidateWeight(const char* name, const PreparedImage& image, const 
   if (weight == nullptr) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(ValidateMask(name, image, weight));
   // Written so that NaN fails.
-  if (weight->minimum() >= 0 && weight->maximum() <= 1) return absl::OkStatus();
+  const bool is_weight = weight->minimum() >= 0 && weight->maximum() <= 1;
+  if (is_weight && weight->maximum() == 0) return Unmet(name, "selects no voxel");
+  if (is_weight) return absl::OkStatus();
   return Invalid(name, absl::StrCat("values from ", weight->minimum(), " to ", weight->maximum(), ", must be 0 to 1"));
 }
 

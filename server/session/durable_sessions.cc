@@ -55,7 +55,7 @@ absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::
   INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config, opener));
   if (!HasPrint(setup, row.resident, /*with_start=*/!has_begun)) {
     return absl::FailedPreconditionError(
-        "its volume, a mask or its initial transform has been replaced by another one");
+        "its volume, a mask, weights or its initial transform has been replaced by another one");
   }
   if (!setup.is_durable) return absl::FailedPreconditionError("it has no resume window");
   setup.asked = saved.config;

@@ -240,8 +240,9 @@ def text(value, digits=2):
 
 
 def table(records):
-    yield ('| kind | method | outside, mm | 95 % | of intact | within 10 mm | beyond 20 mm | changed there, mean / 95 % '
-           '| inside | Jacobian beside it | Dice | bound holds outside / inside | verdicts | s |')
+    yield ('| kind | method | outside, mm | 95 % | of intact | within 10 mm | beyond 20 mm '
+           '| changed there, mean / 95 % | inside | Jacobian beside it | Dice | bound holds outside / inside '
+           '| verdicts | s |')
     yield '|---' * 14 + '|'
     for kind, way in dict.fromkeys((record['kind'], record['way']) for record in records):
         chosen = [record for record in records if (record['kind'], record['way']) == (kind, way)]

@@ -92,11 +92,10 @@ int Levels(const PreparedImage& fixed, const FfdOptions& options) {
   return std::min(levels, options.levels.value_or(levels));
 }
 
-// Levels that the masks allow, too; kWarmLevels of them at most after another registration, unless told otherwise.
+// Levels that the masks allow, too; kWarmLevels of them at most after another registration.
 int Levels(const RegistrationImages& images, const FfdOptions& options, Effort effort) {
   int levels = Levels(*images.fixed, options);
-  if (effort == Effort::kAfterRegistration && !options.levels.has_value())
-    levels = std::min(levels, FfdOptions::kWarmLevels);
+  if (effort == Effort::kAfterRegistration) levels = std::min(levels, FfdOptions::kWarmLevels);
   while (levels > 1 && images.fixed_masks[levels - 1].count < LeastVoxels(*options.metric)) --levels;
   return levels;
 }
@@ -325,7 +324,10 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const auto& options = std::get<FfdOptions>(task.options);
   const Geometry& domain = images.fixed->geometry();
   const Transform* initial = task.initial != nullptr && task.initial->has_control_grid() ? task.initial : nullptr;
-  const Effort effort = initial != nullptr ? task.effort : Effort::kWhole;
+  // Whoever asks for levels wants a whole stage.
+  const bool is_short =
+      initial != nullptr && (task.effort != Effort::kAfterRegistration || !options.levels.has_value());
+  const Effort effort = is_short ? task.effort : Effort::kWhole;
   StageResult result;
   INTRAWARP_ASSIGN_OR_RETURN(
       const std::vector<Geometry> grids,

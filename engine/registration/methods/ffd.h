@@ -5,10 +5,10 @@
 // A stage that continues a control grid keeps its own finest spacing on every level, so that nothing of the grid is
 // lost, and leaves out levels of larger voxels than that. The finest level ends where the value fell by less than 1e-4
 // of itself over five iterations; the others, and all levels of a stage that continues an earlier stage of its
-// registration, at 1e-3. A stage that starts from the grid of another registration, as the frames of a session do, has
-// two levels by default (FfdOptions::kWarmLevels), which end at 3e-3. When the result of the finest level folds, its
-// control points are smoothed until it no longer does (fold_smoothing.h), within limits: of rounds, and of time, which a
-// checkpoint asks for every few rounds.
+// registration, at 1e-3. A named stage that starts from the grid of another registration, as frames do, and is not told
+// its levels has two (FfdOptions::kWarmLevels), which end at 3e-3. When the result of the finest level folds, its
+// control points are smoothed until it no longer does (fold_smoothing.h), within limits: of rounds, and of time, which
+// a checkpoint asks for every few rounds.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_FFD_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_FFD_H_
 

@@ -83,7 +83,6 @@ struct GaussNewtonState {
   double first_value = 0;
   double value = 0;
   double samples = 0;
-  double weight = 0;
   // Directional derivative along `step`, and the part of it that `trial` tries.
   double slope = 0;
   double alpha = 1;
@@ -318,10 +317,8 @@ INTRAWARP_HD void SolveLoaded(int n, double load, GaussNewtonScratch& s, const L
 // mean by more than a small step can gain. Unless the rise is large, the change is then judged by the directional
 // derivative at both ends (trapezoid), to which such samples add little. The same holds for samples whose weights
 // change.
-INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, const NormalEquations& sums,
-                                  double end_slope) {
-  const bool same_weights = !state.problem.has_moving_weights || sums.weight == state.weight;
-  const bool same = sums.samples == state.samples && same_weights;
+INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, double samples, double end_slope) {
+  const bool same = samples == state.samples && !state.problem.has_moving_weights;
   if (same || value > (1 + kOverlapSlack) * state.value) return value - state.value;
   return fmin(value - state.value, 0.5 * state.alpha * (state.slope + end_slope));
 }
@@ -407,7 +404,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   const bool started = state.started, usable = enough && value - value == 0;  // neither NaN nor infinite
   if (usable) Reduce(problem, state.trial, sums, scratch, lanes);
   const double end_slope = usable && started ? DirectionalDerivative(state, scratch.gradient) : 0;
-  const double change = usable && started ? Change(state, value, sums, end_slope) : 0;
+  const double change = usable && started ? Change(state, value, sums.samples, end_slope) : 0;
   const bool accepted = usable && (!started || change <= kArmijo * state.alpha * state.slope);
   lanes.Sync();
   if (!accepted) {
@@ -437,7 +434,6 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
     state.current = state.trial;
     state.value = value;
     state.samples = sums.samples;
-    state.weight = sums.weight;
     if (!started) {
       state.started = true;
       state.first_value = value;

@@ -57,7 +57,7 @@ enum class DescentMethod : int { kLbfgs, kConjugateGradient };
 struct FfdOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kNmi;
   static constexpr int kDefaultIterations = 150;
-  // The default of levels when the stage starts from the control grid of another registration.
+  // The default of levels when a named stage starts from the control grid of another registration (ffd.h).
   static constexpr int kWarmLevels = 2;
   static constexpr double kDefaultSpacingVox = 5;
   static constexpr double kLeastSpacingVox = 1;

@@ -427,9 +427,12 @@ TEST_P(RegistrationTest, WeightsSelectWhatCounts) {
       EXPECT_NEAR(weighed->transform.affine().m[r][c], masked->transform.affine().m[r][c], 1e-3);
   const PreparedImage none = Prepare(std::vector<float>(weights.size(), 0), pair.fixed_grid);
   input.fixed_weight = &none;
-  EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_mask: selects no voxel");
-  input.fixed_mask = nullptr;
   EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_weight: selects no voxel");
+  // Each selects something, but no voxel is selected by both.
+  for (float& weight : weights) weight = 1 - weight;
+  const PreparedImage others = Prepare(weights, pair.fixed_grid);
+  input.fixed_weight = &others;
+  EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_mask: selects no voxel");
 }
 
 TEST_P(RegistrationTest, RefusesWhatAreNoWeights) {
