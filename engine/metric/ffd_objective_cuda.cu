@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/shared_memory.cuh"
 #include "engine/metric/ffd_objective.cuh"
 #include "engine/metric/ffd_plan.h"
 #include "engine/metric/mind.h"
@@ -149,15 +150,6 @@ FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size
 template <int kTileY, bool kGradient>
 size_t SharedBytes(const FfdTiles& tiles) {
   return sizeof(float) * FfdShared<kTileY, kGradient>(tiles).total;
-}
-
-template <typename Kernel>
-absl::Status AllowShared(Kernel* kernel, size_t bytes) {
-  constexpr size_t kAlwaysAllowed = 48 << 10;
-  if (bytes <= kAlwaysAllowed) return absl::OkStatus();
-  INTRAWARP_CUDA_RETURN_IF_ERROR(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  return absl::OkStatus();
 }
 
 // ---- The evaluator ----
@@ -318,7 +310,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   absl::Status Launch(const ExecContext& ctx, const FfdArgs& args) {
     const size_t table = kPass == FfdPass::kNmi ? sizeof(float) * kNmiBins * kNmiBins : 0;
     const size_t bytes = table + SharedBytes<kPassTileY, HasGradient(kPass)>(args.tiles);
-    INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasking>, bytes));
+    INTRAWARP_RETURN_IF_ERROR(AllowSharedMemory(FfdKernel<kPass, kMasking>, bytes));
     FfdKernel<kPass, kMasking><<<args.tiles.pieces(), kFfdTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
@@ -340,7 +332,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   template <int kCopies, Masking kMasking>
   absl::Status LaunchCount(const ExecContext& ctx, const FfdArgs& args) {
     const size_t bytes = CountSharedBytes<kCopies>(args.tiles);
-    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kCopies, kMasking>, bytes));
+    INTRAWARP_RETURN_IF_ERROR(AllowSharedMemory(NmiCountKernel<kCopies, kMasking>, bytes));
     NmiCountKernel<kCopies, kMasking><<<count_blocks_, kFfdTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/reduce.cuh"
+#include "engine/device/shared_memory.cuh"
 #include "engine/metric/lncc_kernels.h"
 
 namespace intrawarp::cuda {
@@ -558,8 +559,7 @@ int64_t LnccPartials(const LnccTiles& tiles) {
 template <int kRadius, int kChannels>
 absl::Status SumPlanes(const ExecContext& ctx, const LnccArgs& args, const float* in) {
   constexpr size_t kBytes = PlaneShape<kRadius>::SharedBytes(kChannels);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(
-      cudaFuncSetAttribute(SumPlanesKernel<kRadius, kChannels>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  INTRAWARP_RETURN_IF_ERROR(AllowSharedMemory(SumPlanesKernel<kRadius, kChannels>, kBytes));
   SumPlanesKernel<kRadius, kChannels><<<PlaneGrid(args.tiles), kPlaneThreads, kBytes, CudaStream(ctx)>>>(args, in);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/shared_memory.cuh"
 #include "engine/sparse/cuda/row_classes.h"
 
 namespace intrawarp::cuda::spgemm {
@@ -43,10 +44,7 @@ class Launcher {
                             int threads, int shared_bytes, Arguments... arguments) {
     if (tasks == 0) return absl::OkStatus();
     INTRAWARP_RETURN_IF_ERROR(ReadDevice());
-    if (shared_bytes > 48 << 10) {
-      INTRAWARP_CUDA_RETURN_IF_ERROR(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    }
+    INTRAWARP_RETURN_IF_ERROR(AllowSharedMemory(kernel, shared_bytes));
     const int64_t most = int64_t{multiprocessors_} * blocks_per_multiprocessor,
                   blocks = (tasks + per_block - 1) / per_block;
     cudaLaunchAttribute attribute = {};

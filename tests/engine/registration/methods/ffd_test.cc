@@ -7,7 +7,9 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <thread>
 #include <variant>
+#include <vector>
 
 #include "engine/base/field_error.h"
 #include "engine/quality/quality.h"
@@ -483,6 +485,44 @@ TEST_P(FfdTest, BitIdentical) {
     const absl::StatusOr<RegistrationResult> first = Run(pair, {options}), second = Run(pair, {options});
     ASSERT_OK(first) << first.status();
     EXPECT_EQ(ControlPoints(first->transform), ControlPoints(second->transform));
+  }
+}
+
+// Registrations on one device at the same time, whose kernels need different amounts of shared memory.
+TEST_P(FfdTest, RegistrationsBesideEachOtherAreAsAlone) {
+  const Pair pair = MakePair(5);
+  const auto run = [&](double spacing_vox) {
+    OwnedContext owned = *OwnedContext::Create(device(), kWorkspaceBytes);
+    const ExecContext own = owned.context();
+    const PreparedImage fixed =
+        *PreparedImage::Prepare(own, pair.fixed.data(), PixelType::kFloat32, 1, 0, pair.fixed_grid);
+    const PreparedImage moving =
+        *PreparedImage::Prepare(own, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+    FfdOptions options = Ffd(MetricKind::kNmi);
+    options.iterations = 15;
+    options.spacing_vox = spacing_vox;
+    const absl::StatusOr<RegistrationResult> result =
+        Register(own, {&fixed, &moving, nullptr, nullptr, {options}, AffineMap::Identity()});
+    if (!result.ok()) return std::vector<float>();
+    const ConstFieldView grid = result->transform.control_grid();
+    std::vector<float> points(3 * grid.geometry.voxels());
+    const bool copied = device().Copy(points.data(), grid.data, points.size() * sizeof(float), own.stream()).ok() &&
+                        device().Synchronize(own.stream()).ok();
+    return copied ? points : std::vector<float>();
+  };
+  const std::vector<double> spacings = {2, 3, 5, 7};
+  std::vector<std::vector<float>> alone, beside(spacings.size());
+  for (const double spacing : spacings) alone.push_back(run(spacing));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < spacings.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int times = 0; times < 3; ++times) beside[i] = run(spacings[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < spacings.size(); ++i) {
+    ASSERT_FALSE(alone[i].empty());
+    EXPECT_EQ(beside[i], alone[i]) << spacings[i];
   }
 }
 
