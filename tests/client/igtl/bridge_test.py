@@ -168,7 +168,7 @@ class BridgeTest(unittest.TestCase):
         return bridge, peer
 
     def test_a_frame_gives_field_affine_warped_volume_and_mapped_tools(self):
-        bridge, peer = self.open("--volume=volumes/pre", "--method=affine,ffd", "--review_fields=use",
+        bridge, peer = self.open("--volume=volumes/pre", "--method=affine,log-demons", "--review_fields=use",
                                  "--max_field_age_ms=600000", "--send_warped=true", "--field_points=8000")
         status = peer.expect("STATUS", "IntrawarpStatus")
         self.assertEqual(struct.unpack(">H", status.content[:2])[0], 13)
