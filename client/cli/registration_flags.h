@@ -13,7 +13,7 @@
 
 namespace intrawarp::cli {
 
-// --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, weights, --initial, --budget_ms,
+// --method, --metric, --levels, --iterations, flags of ffd and log-demons, masks, weights, --initial, --budget_ms,
 // --best_effort, --keep_deformation, --find_missing_tissue, --landmarks, --unmoved_points, --error_limit_mm. Without
 // --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();

@@ -37,7 +37,7 @@ struct Boxes {
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };
 
-// What counts in a box of a mask: the part of box.total() that does, and the integral of the bytes over it.
+// Sums over a box of a mask: the part of box.total() that counts, and the integral of the bytes over it.
 struct MaskSums {
   int64_t counted = 0;
   int64_t bytes = 0;

@@ -19,7 +19,7 @@
 // both images and the moving mask.
 //
 // Where a mask has weights (ConstMaskView), the term of a sample and what it adds to N are multiplied by w, the weight
-// of its fixed voxel times that of the moving voxel nearest to the mapped one: D = 1/N sum w ..., and NMI's joint
+// of its fixed voxel times the weight of the moving voxel nearest to the mapped one: D = 1/N sum w ..., and NMI's joint
 // histogram counts w. LNCC weighs by w in its windows, too (lncc.h), and its N stays the number of samples, by which
 // its mean is multiplied.
 //

@@ -58,7 +58,7 @@ SsdSums SumSsd(const FfdRows& rows, const float* node_rows, int brick, float* sc
   return pass.Sums();
 }
 
-// `partial` may be null: the value alone.
+// `partial` may be null: only the value is wanted.
 SsdSums SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
   return rows.weighted ? SumSsd<true>(rows, node_rows, brick, scratch, partial)
                        : SumSsd<false>(rows, node_rows, brick, scratch, partial);

@@ -55,12 +55,13 @@ struct LnccTask {
   double fixed_floor = 0, moving_floor = 0;
   // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is not a sample.
   float* curvature = nullptr;
-  // w of each voxel, from 0 to 1 and above 0 for samples; null: 1 for all. Its memory may be that of `voxel_gradient`.
+  // The weight w of each voxel, 0 to 1 and above 0 for samples; null: 1 for all. Its memory may be that of
+  // `voxel_gradient`.
   const float* weights = nullptr;
 };
 
 // Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is not a sample; both in device
-// memory. `voxel_gradient` may be null: the value alone. Stream-ordered; fixed order of summation. `skip` as in
+// memory. `voxel_gradient` may be null: only the value. Stream-ordered; fixed order of summation. `skip` as in
 // FfdEvaluator. INVALID_ARGUMENT for a size that no image has, and for parameters out of range, by name. Workspace:
 // LnccWorkspaceBytes.
 absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,

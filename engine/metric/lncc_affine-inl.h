@@ -21,8 +21,8 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// Stores rows of the warped image, NaN where there is no sample, and unless `weights` is null those of the samples'
-// weights, 0 where there is none. `scratch`: WarpedRowFloats.
+// Stores rows of the warped image, NaN where there is no sample, and, unless `weights` is null, rows of the
+// samples' weights, 0 where there is no sample. `scratch`: WarpedRowFloats.
 class WarpRows {
  public:
   WarpRows(const AffinePlan& plan, float* warped, float* weights, float* scratch)

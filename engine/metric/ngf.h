@@ -41,7 +41,7 @@ struct NgfTask {
 };
 
 // Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where m(i) has no influence; both in device
-// memory. `voxel_gradient` may be null: the value alone. D is NaN without a sample, or where all samples together have
+// memory. `voxel_gradient` may be null: only the value. D is NaN without a sample, or where all samples together have
 // no fixed gradient (W is 0); MetricValue::samples counts those whose neighbours are samples, too. Stream-ordered;
 // fixed order of summation. `skip` as in FfdEvaluator. INVALID_ARGUMENT for a size that no image has, and for
 // parameters out of range, by name. Workspace: NgfWorkspaceBytes.

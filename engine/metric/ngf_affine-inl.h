@@ -401,8 +401,8 @@ class AffineNgfBrick {
     hn::Store(Inverse(hn::Max(length + hn::Abs(gr[2]), Splat(kTinyLength))), DF(), out->inverse_sum);
   }
 
-  // Writes c', three for each of the three c, that of the gradient last; with weights times the weight, or its root for
-  // the Hessian.
+  // Writes c', three for each of the three c, the gradient's c last; with weights each is multiplied by the weight,
+  // or by its root for the Hessian.
   template <bool kPlanar, bool kWeighted>
   HWY_INLINE void Coefficients(const Normals& in, float* out) const {
     constexpr int kAxes = kPlanar ? 2 : 3;

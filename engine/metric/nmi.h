@@ -7,7 +7,7 @@
 // (the affine objective fills fewer of them at coarse levels: NmiBinsFor).
 // A fixed value counts in one bin, a moving value is spread by a cubic B-spline Parzen window (Mattes et al. 2003, with
 // bins padded so that the window stays inside). Windows are counted in fixed point, so that the sums are exact in any
-// order. The derivative is that of the window. A sample of weight w (soft_mask.h) counts with w times its window, and
+// order. The derivative is the window's. A sample of weight w (soft_mask.h) counts with w times its window, and
 // its derivative is that much less; weights below 2^-13 are lost in the unit of counting.
 //
 // Fixed values fall into 64 bins of equal width between minimum and maximum. Moving values are placed at

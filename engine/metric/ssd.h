@@ -5,7 +5,7 @@
 //   FFD     D = 1/N sum w (s (m - f))^2
 //
 // over the samples, with w the sample's weight (soft_mask.h), N the sum of the weights, f the fixed image's intensity,
-// m that of the moving image at the mapped voxel, and s the intensity scale, which makes values independent of the
+// m the moving image's at the mapped voxel, and s the intensity scale, which makes values independent of the
 // intensities' unit.
 //
 // The pointwise formula is part of fused passes: ssd_affine-inl.h and ssd_affine.cuh, ssd_ffd-inl.h and

@@ -19,7 +19,7 @@
 // where G * D is below kLeastDenominator (vector_field_kernels.h).
 //
 // Where masks have weights (ConstMaskView), N, D and the square of the difference are multiplied by the voxel's weight,
-// that of the fixed image times that of the warped one: a voxel of little certainty follows its neighbourhood.
+// the fixed image's times the warped one's: a voxel of little certainty follows its neighbourhood.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_STEP_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_DEMONS_STEP_H_
 

@@ -182,7 +182,7 @@ INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
 namespace cpu {
 absl::Status MeasurePair(const ExecContext& ctx, const DemonsPair& pair, int64_t voxels, PairMoments* partial,
                          PairMoments* moments);
-// Writes row (y, z) of N and of D; returns the sums over its samples, that of the weights only where there are any.
+// Writes row (y, z) of N and of D; returns the sums over its samples; the weights are summed only where there are any.
 struct ForceRowSums {
   double squares;
   int64_t samples;

@@ -27,7 +27,7 @@ absl::Status CountMask(const ExecContext&, ConstMaskView mask, unsigned long lon
 }  // namespace cpu
 namespace {
 
-// What the images among the sources say.
+// Fills the mask as the images among the sources say.
 absl::Status FillMask(const ExecContext& ctx, const MaskSources& sources, MaskView out) {
   const ConstVolumeView mask = sources.mask != nullptr ? sources.mask->volume() : ConstVolumeView();
   if (sources.weight != nullptr) return QuantizeWeights(ctx, sources.weight->volume(), mask, out);
