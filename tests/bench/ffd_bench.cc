@@ -3,16 +3,19 @@
 //
 //   ffd_bench [--benchmark_filter=cuda:0/ssd/...] ...
 //
-// DEV/METRIC/SIZE/gradient and .../value, control points every 5 voxels, sizes with their next levels of a pyramid.
-// ns_voxel: time by voxel. floor_us: reading the fixed and the moving image once (8 bytes a voxel) at the bandwidth
-// that a plain copy reaches on this device in this run (bytes read and written). to_floor: time over floor.
-// bytes_voxel: what the passes read and write, by the voxel, if images are read once each; scratch for partial sums not
-// counted.
+// DEV/METRIC/SIZE/gradient and .../value, control points every 5 voxels, sizes with their next levels of a pyramid; and
+// DEV/METRIC/SIZE/masks and .../weights, the gradient under masks of both images that leave out a corner, and whose
+// other voxels count fully or by weights. ns_voxel: time by voxel. floor_us: reading the fixed and the moving image
+// once (8 bytes a voxel) at the bandwidth that a plain copy reaches on this device in this run (bytes read and
+// written). to_floor: time over floor. bytes_voxel: what the passes read and write, by the voxel, if images are read
+// once each; scratch for partial sums not counted.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -79,6 +82,19 @@ Buffer Upload(const ExecContext& ctx, const std::vector<T>& values) {
   return b;
 }
 
+enum class Masks { kNone, kBinary, kWeights };
+
+// Without the corner; weights are 128 to 255.
+std::vector<uint8_t> MaskBytes(const Geometry& g, Masks masks) {
+  std::vector<uint8_t> bytes(g.voxels());
+  for (int64_t v = 0; v < g.voxels(); ++v) {
+    const int64_t x = v % g.size.x, z = v / (int64_t{g.size.x} * g.size.y);
+    const bool is_corner = 8 * x < g.size.x && 8 * z < g.size.z;
+    bytes[v] = is_corner ? 0 : masks == Masks::kWeights ? 128 + v % 128 : 1;
+  }
+  return bytes;
+}
+
 double BytesPerVoxel(MetricKind metric, bool gradient) {
   switch (metric) {
     case MetricKind::kSsd:
@@ -92,7 +108,8 @@ double BytesPerVoxel(MetricKind metric, bool gradient) {
   }
 }
 
-void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_gradient) {
+void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_gradient,
+                     Masks masks) {
   Geometry geometry;
   geometry.size = size;
   FfdObjective objective;
@@ -114,6 +131,11 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   objective.fixed_stddev = objective.moving_stddev = 40;
   objective.fixed_edge = objective.moving_edge = 2;
   objective.intensity_scale = 0.01;
+  const Buffer mask = Upload(ctx, MaskBytes(geometry, masks));
+  if (masks != Masks::kNone) {
+    objective.fixed_mask = {mask.as<uint8_t>(), geometry, masks == Masks::kWeights ? 1 / 255.0f : 1};
+    objective.moving_mask = objective.fixed_mask;
+  }
   auto evaluator = MakeFfdEvaluator(ctx, objective);
   Check(evaluator.status());
   const Buffer gradient = *device->Allocate(3 * sizeof(float) * objective.grid.voxels(), ctx.stream());
@@ -148,6 +170,12 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   state.counters["value"] = result.metric;
 }
 
+void Register(const std::string& name, Device* device, MetricKind metric, Int3 size, bool with_gradient, Masks masks) {
+  benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric, size, with_gradient, masks)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
 void RegisterAll(Device* device) {
   for (const MetricTraits& metric : kMetricTable) {
     for (Int3 size : {Int3{294, 130, 208}, Int3{512, 228, 385}, Int3{256, 256, 256}}) {
@@ -155,11 +183,14 @@ void RegisterAll(Device* device) {
         for (bool gradient : {true, false}) {
           const std::string name = absl::StrCat(device->name(), "/", metric.name, "/", size.x, "x", size.y, "x", size.z,
                                                 gradient ? "/gradient" : "/value");
-          benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric.kind, size, gradient)
-              ->UseManualTime()
-              ->Unit(benchmark::kMillisecond);
+          Register(name, device, metric.kind, size, gradient, Masks::kNone);
         }
       }
+    }
+    for (const auto& [masks, masks_name] :
+         {std::pair(Masks::kBinary, "masks"), std::pair(Masks::kWeights, "weights")}) {
+      const std::string name = absl::StrCat(device->name(), "/", metric.name, "/294x130x208/", masks_name);
+      Register(name, device, metric.kind, {294, 130, 208}, /*with_gradient=*/true, masks);
     }
   }
 }

@@ -5,9 +5,11 @@
 //   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
 //               [--sessions=8] [--seconds=2] [--stages=log-demons] [--iterations=N] [--finest_iterations=N]
 //               [--levels=N] [--tolerance=X] [--momentum=X] [--velocity_grid=full|half] [--mask]
+//               [--weights]
 //
 // --stages are methods with their defaults (affine,ffd); the options after it are for log-demons. With --mask a fixed
-// mask leaves out every other voxel of one half of the frame, and a corner.
+// mask leaves out every other voxel of one half of the frame, and a corner. With --weights the other voxels of the
+// frame weigh 0.5 to 1.
 //
 // First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
 // distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
@@ -50,7 +52,7 @@ struct BenchOptions {
   std::string device;
   int size, frames, breaths, multiprocessors, sessions;
   double seconds;
-  bool has_mask;
+  bool has_mask, has_weights;
   std::vector<StageOptions> stages;
 };
 
@@ -75,7 +77,8 @@ CommandSyntax Syntax() {
            number("tolerance", "the default"),
            number("momentum", "the default"),
            {.name = "velocity_grid", .placeholder = "full|half", .help = "the default", .choices = {"full", "half"}},
-           {.name = "mask", .type = FlagType::kSwitch, .placeholder = "", .help = "register under a mask"}}};
+           {.name = "mask", .type = FlagType::kSwitch, .placeholder = "", .help = "register under a mask"},
+           {.name = "weights", .type = FlagType::kSwitch, .placeholder = "", .help = "register under weights"}}};
 }
 
 LogDemonsOptions DemonsOptions(const ParsedFlags& flags) {
@@ -115,6 +118,7 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
   options.has_mask = flags.Has("mask");
+  options.has_weights = flags.Has("weights");
   INTRAWARP_ASSIGN_OR_RETURN(options.stages, Stages(flags));
   return options;
 }
@@ -136,6 +140,7 @@ struct Bed {
   const PreparedImage& resident;
   // Null: none.
   const PreparedImage* mask;
+  const PreparedImage* weights;
 };
 
 std::vector<float> MaskVoxels(const Geometry& g) {
@@ -145,6 +150,12 @@ std::vector<float> MaskVoxels(const Geometry& g) {
     const bool is_corner = 8 * x < g.size.x && 8 * z < g.size.z, is_half = 2 * x < g.size.x;
     voxels[v] = is_corner || (is_half && v % 2 == 1) ? 0.0f : 1.0f;
   }
+  return voxels;
+}
+
+std::vector<float> WeightVoxels(const Geometry& g) {
+  std::vector<float> voxels(g.voxels());
+  for (int64_t v = 0; v < g.voxels(); ++v) voxels[v] = 0.5f + static_cast<float>(v % 64) / 126;
   return voxels;
 }
 
@@ -205,6 +216,7 @@ class Session {
     input.fixed = &frame;
     input.moving = &bed.resident;
     input.fixed_mask = bed.mask;
+    input.fixed_weight = bed.weights;
     input.stages = bed.stages;
     return input;
   }
@@ -307,10 +319,18 @@ absl::Status Bench(const BenchOptions& options) {
                                             PreparedImage::WorkspaceBytes(sequence.geometry(), PixelType::kFloat32)))));
   const PreparedImage resident = Value(PreparedImage::Prepare(owned.context(), sequence.resident().data(),
                                                               PixelType::kInt16, 1, 0, sequence.geometry()));
-  const std::vector<float> mask_voxels = MaskVoxels(sequence.geometry());
-  const PreparedImage mask = Value(
-      PreparedImage::Prepare(owned.context(), mask_voxels.data(), PixelType::kFloat32, 1, 0, sequence.geometry()));
-  const Bed bed{*device, sequence, options.stages, resident, options.has_mask ? &mask : nullptr};
+  const auto prepare = [&](const std::vector<float>& voxels) {
+    return Value(
+        PreparedImage::Prepare(owned.context(), voxels.data(), PixelType::kFloat32, 1, 0, sequence.geometry()));
+  };
+  const PreparedImage mask = prepare(MaskVoxels(sequence.geometry()));
+  const PreparedImage weights = prepare(WeightVoxels(sequence.geometry()));
+  const Bed bed{*device,
+                sequence,
+                options.stages,
+                resident,
+                options.has_mask ? &mask : nullptr,
+                options.has_weights ? &weights : nullptr};
   INTRAWARP_RETURN_IF_ERROR(device->Warm(device->kind() == DeviceKind::kCuda ? int64_t{8} << 30 : 0));
   std::printf("%s (%s), %d^3 voxels, %d frames a breath, %d multiprocessors\n", device->name().c_str(),
               device->model().c_str(), options.size, options.frames, device->multiprocessors(Partition::kFrames));

@@ -4,8 +4,9 @@
 //   registration_bench [--device=cuda:0] [--times=9] [--trace] FIXED MOVING
 //
 // The images are NIfTI files. In milliseconds (the median of several calls and the least): the search of
-// a start, the affine registration from an unknown start and from the start that was found, and the automatic
-// registration. --trace adds the kernels of the search and of the automatic registration (CUDA).
+// a start, the affine registration from an unknown start and from the start that was found, ffd by each of three
+// metrics after an affine registration, and the automatic registration. --trace adds the kernels of the search and of
+// the automatic registration (CUDA).
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -93,13 +94,25 @@ RegistrationImages ImagesOf(const Pair& pair) {
   return {&pair.fixed, &pair.moving, all(pair.fixed), all(pair.moving)};
 }
 
+void BenchFfd(const ExecContext& ctx, int times, const Pair& pair, const Transform& affine) {
+  for (const MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc}) {
+    RegistrationInput ffd{&pair.fixed, &pair.moving, nullptr, nullptr, {FfdOptions{.metric = metric}}, std::nullopt};
+    ffd.initial_transform = &affine;
+    PrintTime(absl::StrCat("ffd after affine (", MetricName(metric), ")").c_str(), times,
+              [&] { return Register(ctx, ffd).status(); });
+  }
+}
+
 void BenchPair(Device& device, const Options& options, const Pair& pair) {
   RegistrationInput affine{&pair.fixed, &pair.moving, nullptr, nullptr, {AffineOptions{}}, std::nullopt};
   RegistrationInput automatic = affine;
   automatic.stages = AutomaticStages();
   automatic.automatic = true;
+  RegistrationInput ffd = affine;
+  ffd.stages = {FfdOptions{.metric = MetricKind::kLncc}};
   OwnedContext owned = Value(OwnedContext::Create(
-      device, std::max(RegistrationWorkspaceBytes(device, affine), RegistrationWorkspaceBytes(device, automatic))));
+      device, std::max({RegistrationWorkspaceBytes(device, affine), RegistrationWorkspaceBytes(device, automatic),
+                        RegistrationWorkspaceBytes(device, ffd)})));
   const ExecContext ctx = owned.context();
   const RegistrationImages images = ImagesOf(pair);
   const auto search = [&] { return SearchStart(ctx, images, MetricKind::kNgf).status(); };
@@ -110,6 +123,7 @@ void BenchPair(Device& device, const Options& options, const Pair& pair) {
   PrintTime("affine, unknown start", options.times, [&] { return Register(ctx, affine).status(); });
   affine.initial = Value(SearchStart(ctx, images, MetricKind::kNgf)).found;
   PrintTime("affine, start known", options.times, [&] { return Register(ctx, affine).status(); });
+  BenchFfd(ctx, options.times, pair, Value(Register(ctx, affine)).transform);
   PrintTime("automatic", options.times, choose);
   if (!options.trace) return;
   PrintTrace("search of a start (ngf)", search);
