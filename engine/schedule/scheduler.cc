@@ -35,6 +35,13 @@ constexpr int kProbeTimes = 10;
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
 
+// Whether the workspaces of four large registrations of one owner take a small part of the device's memory.
+bool HasRoomForFour(const Device& device) {
+  constexpr int64_t kLargeMemory = int64_t{32} << 30;
+  const absl::StatusOr<DeviceMemory> memory = device.memory();
+  return memory.ok() && memory->total_bytes >= kLargeMemory;
+}
+
 }  // namespace
 
 SchedulingOptions DefaultScheduling(const Device& device) {
@@ -43,8 +50,9 @@ SchedulingOptions DefaultScheduling(const Device& device) {
   options.short_lanes = {0, 2, 0};
   options.at_once = {1, 1, 1};
   if (device.kind() != DeviceKind::kCuda) return options;
-  options.lanes[0] = 4;
-  options.at_once = {4, 2, 1};
+  options.at_once = {4, HasRoomForFour(device) ? 4 : 2, 1};
+  // Room for the long jobs of four owners (Flows in scheduling_policy.h).
+  options.lanes = {4, 4 * options.at_once[1] + options.short_lanes[1], 4};
   options.slots = 4;
   options.partitioned = device.partitioned();
   options.owner_turn = std::chrono::milliseconds(10);

@@ -212,6 +212,23 @@ TEST_P(SchedulerTest, RefusesOptionsThatLetNobodyCompute) {
   EXPECT_EQ(Scheduler::Create(device(), {.partitioned = true}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_P(SchedulerTest, ByDefaultTheLongJobsOfFourOwnersHaveLanes) {
+  const SchedulingOptions options = DefaultScheduling(device());
+  const auto interactive = static_cast<int>(kInteractive);
+  EXPECT_GE(options.lanes[interactive] - options.short_lanes[interactive], 4 * options.at_once[interactive]);
+  EXPECT_OK(Scheduler::Create(device(), options).status());
+}
+
+TEST_P(SchedulerTest, ByDefaultOneOwnerMayUseAllOfALargeDevice) {
+  const SchedulingOptions options = DefaultScheduling(device());
+  const int of_an_owner = options.at_once[static_cast<int>(kInteractive)];
+  EXPECT_LE(of_an_owner, options.slots);
+  const bool is_large_gpu = device().kind() == DeviceKind::kCuda && device().memory()->total_bytes >= int64_t{32} << 30;
+  if (is_large_gpu || device().kind() == DeviceKind::kCpu) {
+    EXPECT_EQ(of_an_owner, options.slots);
+  }
+}
+
 TEST_P(SchedulerTest, FramesComputeAtOnceWhereThereAreSlots) {
   std::unique_ptr<Scheduler> scheduler = Create({.lanes = {2, 1, 1}, .slots = 2});
   Gate first(*scheduler, kFrame), second(*scheduler, kFrame);
