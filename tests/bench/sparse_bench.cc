@@ -4,6 +4,7 @@
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
 //                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels] [--masked] [--routes]
+//                [--galerkin=N]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -13,6 +14,10 @@
 //   MB        peak of the device's pool over one product, operands left out; cuMB: cuSPARSE's buffers and C
 // Each result is checked first: C x against A (B x) in float64. With --kernels, each product's work on the GPU follows
 // its line, in us: when it begins, how long it takes.
+//
+// With --galerkin=N the lines are the two products of P^T A P, where A is the 27-point pattern of an N^3 grid with
+// three unknowns a node, and P interpolates linearly from every second node; what an AMG set-up makes of linear
+// elasticity.
 //
 // With --masked a line is C = A A under the mask A, for square A, beside the whole product: product, plan and exec as
 // above, of the masked product; whole: product of the whole; x: whole over product (above 1: the mask saves time); MB
@@ -66,6 +71,7 @@ struct Flags {
   bool kernels = false;
   bool masked = false;
   bool routes = false;
+  int galerkin = 0;
 };
 
 struct PrecisionRow {
@@ -215,6 +221,7 @@ std::string KernelLines(const ExecContext& ctx, const std::function<absl::Status
 template <typename T>
 absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>& host_b, const PrecisionRow& precision,
                      const Flags& flags, double bytes_per_second, Line* line) {
+  const bool is_square_of_a = &host_b == &host_a;
   MultiplyOptions options;
   options.precision = precision.precision;
   options.path = flags.path;
@@ -222,10 +229,10 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(device, small.context().stream(), host_a));
   // One resident matrix for both operands of a square, as everybody's product sees it.
   CsrMatrix other;
-  if (host_a.rows != host_a.columns) {
+  if (!is_square_of_a) {
     INTRAWARP_ASSIGN_OR_RETURN(other, CsrMatrix::Upload(device, small.context().stream(), host_b));
   }
-  const CsrMatrix& b = host_a.rows == host_a.columns ? a : other;
+  const CsrMatrix& b = is_square_of_a ? a : other;
   INTRAWARP_ASSIGN_OR_RETURN(const MultiplyEstimate estimate,
                              EstimateMultiply(small.context(), a.view(), b.view(), options));
   INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned,
@@ -498,6 +505,21 @@ HostCsr<T> Cast(const HostCsr<double>& m) {
   return {m.rows, m.columns, m.row_offsets, m.column_indices, std::vector<T>(m.values.begin(), m.values.end())};
 }
 
+// a b by the product that is measured.
+absl::StatusOr<HostCsr<double>> DoubleProduct(Device& device, const HostCsr<double>& a, const HostCsr<double>& b) {
+  MultiplyOptions options;
+  options.precision = MultiplyPrecision::kFp64;
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext small, OwnedContext::Create(device, 1 << 20));
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix left, CsrMatrix::Upload(device, small.context().stream(), a));
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix right, CsrMatrix::Upload(device, small.context().stream(), b));
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyEstimate estimate,
+                             EstimateMultiply(small.context(), left.view(), right.view(), options));
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned,
+                             OwnedContext::Create(device, std::max<int64_t>(estimate.workspace_bytes, 1)));
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix c, Multiply(owned.context(), left.view(), right.view(), options));
+  return c.Download<double>(device, owned.context().stream());
+}
+
 absl::StatusOr<HostCsr<double>> Load(const std::string& name, const Flags& flags) {
   const std::filesystem::path path = std::filesystem::path(flags.data) / name;
   if (flags.data.empty() || !std::filesystem::exists(path)) return MatrixByName(name, 1);
@@ -505,22 +527,43 @@ absl::StatusOr<HostCsr<double>> Load(const std::string& name, const Flags& flags
   return CsrFromCoo<double>(coo);
 }
 
-absl::Status MeasureMatrix(Device& device, const std::string& name, const Flags& flags, double bytes_per_second) {
-  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, Load(name, flags));
-  const HostCsr<double> b = a.rows == a.columns ? a : Transposed(a);
+// A B in each precision; a line each. Where `b` is `a`, one resident matrix is both.
+absl::Status MeasureProduct(Device& device, const HostCsr<double>& a, const HostCsr<double>& b, const std::string& name,
+                            const Flags& flags, double bytes_per_second) {
   for (const PrecisionRow& row : kPrecisions) {
     if (std::find(flags.precisions.begin(), flags.precisions.end(), row.name) == flags.precisions.end()) continue;
     Line line;
-    line.matrix = name.substr(0, name.find(".mtx"));
+    line.matrix = name;
     line.precision = row.name;
-    const absl::Status s = row.precision == MultiplyPrecision::kFp64
-                               ? Measure(device, a, b, row, flags, bytes_per_second, &line)
-                               : Measure(device, Cast<float>(a), Cast<float>(b), row, flags, bytes_per_second, &line);
+    absl::Status s;
+    if (row.precision == MultiplyPrecision::kFp64) {
+      s = Measure(device, a, b, row, flags, bytes_per_second, &line);
+    } else {
+      const HostCsr<float> single_a = Cast<float>(a);
+      s = &a == &b ? Measure(device, single_a, single_a, row, flags, bytes_per_second, &line)
+                   : Measure(device, single_a, Cast<float>(b), row, flags, bytes_per_second, &line);
+    }
     if (!s.ok()) line.note += s.ToString();
     Print(flags, line);
     INTRAWARP_RETURN_IF_ERROR(device.health());
   }
   return absl::OkStatus();
+}
+
+absl::Status MeasureMatrix(Device& device, const std::string& name, const Flags& flags, double bytes_per_second) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, Load(name, flags));
+  const std::string matrix = name.substr(0, name.find(".mtx"));
+  if (a.rows == a.columns) return MeasureProduct(device, a, a, matrix, flags, bytes_per_second);
+  return MeasureProduct(device, a, Transposed(a), matrix, flags, bytes_per_second);
+}
+
+// A P and P^T (A P).
+absl::Status MeasureGalerkin(Device& device, const Flags& flags, double bytes_per_second) {
+  constexpr int kUnknowns = 3;
+  const HostCsr<double> a = Fem27(kUnknowns, flags.galerkin, 1), p = LinearInterpolation(kUnknowns, flags.galerkin);
+  INTRAWARP_RETURN_IF_ERROR(MeasureProduct(device, a, p, "A P", flags, bytes_per_second));
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a_p, DoubleProduct(device, a, p));
+  return MeasureProduct(device, Transposed(p), a_p, "P^T (A P)", flags, bytes_per_second);
 }
 
 absl::Status MeasureMaskedMatrix(Device& device, const std::string& name, const Flags& flags) {
@@ -599,6 +642,7 @@ absl::Status Run(const Flags& flags) {
               device->model().c_str(), bytes_per_second * 1e-9, flags.repeats);
   if (flags.routes) return RunRoutes(*device, names, flags);
   flags.masked ? PrintMaskedHeader(flags) : PrintHeader(flags);
+  if (flags.galerkin > 0) return MeasureGalerkin(*device, flags, bytes_per_second);
   for (const std::string& name : names) {
     const absl::Status s = flags.masked ? MeasureMaskedMatrix(*device, name, flags)
                                         : MeasureMatrix(*device, name, flags, bytes_per_second);
@@ -616,6 +660,7 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(arg, absl::MaxSplits('=', 1));
   const std::string value(parts.second);
   if (parts.first == "--device") return flags->device = value, true;
+  if (parts.first == "--galerkin") return absl::SimpleAtoi(value, &flags->galerkin) && flags->galerkin > 1;
   if (parts.first == "--data") return flags->data = value, true;
   if (parts.first == "--matrix") return flags->matrices = absl::StrSplit(value, ','), true;
   if (parts.first == "--precision") return flags->precisions = absl::StrSplit(value, ','), true;

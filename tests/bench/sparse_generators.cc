@@ -65,6 +65,30 @@ HostCsr<double> Fem27(int d, int n, uint32_t seed) {
   return m;
 }
 
+HostCsr<double> LinearInterpolation(int d, int n) {
+  const int coarse = (n + 1) / 2;
+  HostCsr<double> m;
+  m.rows = n * n * n * d;
+  m.columns = coarse * coarse * coarse * d;
+  std::vector<int32_t> row;
+  for (int node = 0; node < n * n * n; ++node) {
+    const int x = node % n, y = node / n % n, z = node / (n * n);
+    for (int of_block = 0; of_block < d; ++of_block) {
+      for (int k = z / 2; k <= std::min((z + 1) / 2, coarse - 1); ++k) {
+        for (int j = y / 2; j <= std::min((y + 1) / 2, coarse - 1); ++j) {
+          for (int i = x / 2; i <= std::min((x + 1) / 2, coarse - 1); ++i) {
+            row.push_back(((k * coarse + j) * coarse + i) * d + of_block);
+          }
+        }
+      }
+      const double value = 1.0 / static_cast<double>(row.size());
+      m.values.insert(m.values.end(), row.size(), value);
+      AppendRow(row, m);
+    }
+  }
+  return m;
+}
+
 HostCsr<double> Band(int n, int half_width, uint32_t seed) {
   HostCsr<double> m = Square(n);
   std::vector<int32_t> row;

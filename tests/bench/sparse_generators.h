@@ -14,6 +14,10 @@ namespace intrawarp {
 
 // The 27-point pattern of an n^3 grid, Kronecker a full d x d block.
 HostCsr<double> Fem27(int d, int n, uint32_t seed);
+// Linear interpolation to an n^3 grid with d unknowns a node from its every second node, beginning with the first: 1,
+// 2, 4 or 8 entries a row, whose values are 1, 1/2, 1/4 or 1/8. A node beyond the last coarse one takes that one's
+// value.
+HostCsr<double> LinearInterpolation(int d, int n);
 // All diagonals from -half_width to half_width.
 HostCsr<double> Band(int n, int half_width, uint32_t seed);
 // The 5-point pattern of an n^2 grid.
