@@ -198,7 +198,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kInteger,
        .placeholder = "N",
        .help = "pyramid levels; default: as many as the images allow; of ffd and log-demons from a control grid or "
-               "velocity, 2",
+               "velocity, 2; of log-demons from a velocity of a large image, 3 or more",
        .minimum = 1,
        .maximum = kMaxInt},
       {.name = "iterations",
@@ -210,7 +210,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "finest_iterations",
        .type = FlagType::kInteger,
        .placeholder = "N",
-       .help = "at most, on the finest level of log-demons; default: as --iterations",
+       .help = "at most, on the finest level of log-demons; default: as --iterations; from a velocity, 15",
        .minimum = 1,
        .maximum = kMaxInt},
       {.name = "spacing_vox",

@@ -38,6 +38,14 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
+// Levels of a stage that starts from a velocity, at most.
+int WarmLevels(Int3 finest) {
+  int levels = LogDemonsOptions::kWarmLevels;
+  int longest = (std::max({finest.x, finest.y, finest.z}) + 1) / 2;
+  for (; longest >= LogDemonsOptions::kWarmCoarsestAxis; longest = (longest + 1) / 2) ++levels;
+  return levels;
+}
+
 // Levels to run; `warm`: the stage starts from a velocity.
 int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bool warm) {
   const auto& pyramid = images.fixed->levels();
@@ -47,7 +55,7 @@ int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bo
     ++levels;
   }
   if (options.levels.has_value()) return std::min(levels, *options.levels);
-  return warm ? std::min(levels, LogDemonsOptions::kWarmLevels) : levels;
+  return warm ? std::min(levels, WarmLevels(images.fixed->geometry().size)) : levels;
 }
 
 struct Intensities {
@@ -423,8 +431,10 @@ LogDemonsOptions Resolved(LogDemonsOptions options) {
 LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
   using O = LogDemonsOptions;
   options.velocity_grid = options.velocity_grid.value_or(warm ? O::kWarmVelocityGrid : VelocityGrid::kFull);
+  const bool has_warm_finest = warm && !options.iterations.has_value();
   options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
-  options.finest_iterations = options.finest_iterations.value_or(*options.iterations);
+  options.finest_iterations =
+      options.finest_iterations.value_or(has_warm_finest ? O::kWarmFinestIterations : *options.iterations);
   options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
   return Resolved(options);
 }

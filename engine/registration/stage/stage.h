@@ -112,12 +112,13 @@ enum class DemonsGradient { kSymmetric, kFixed, kWarped };
 struct LogDemonsOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kSsd;
   static constexpr int kDefaultIterations = 100;
-  // The default of levels when the stage starts from a velocity: that holds already what coarser levels would find.
-  static constexpr int kWarmLevels = 2;
-  // The defaults of iterations, momentum and velocity_grid then. Momentum makes up for the iterations: a frame of a
+  // The default of levels when the stage starts from a velocity, which holds already what coarser levels would find: at
+  // least two, and so many that no axis has as many voxels as this at the coarsest.
+  static constexpr int kWarmLevels = 2, kWarmCoarsestAxis = 128;
+  // The defaults of iterations, finest_iterations, momentum and velocity_grid then. Momentum makes up for the iterations: a frame of a
   // moving phantom is as close to the truth after 30 of them as after 100 without (docs/evidence/performance.md,
   // Log-demons).
-  static constexpr int kWarmIterations = 30;
+  static constexpr int kWarmIterations = 30, kWarmFinestIterations = 15;
   static constexpr double kWarmMomentum = 0.9;
   static constexpr VelocityGrid kWarmVelocityGrid = VelocityGrid::kHalf;
   static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;
@@ -151,7 +152,7 @@ struct LogDemonsOptions {
   std::optional<bool> match_intensities = std::nullopt;
   // Unset: kHalf for a stage that starts from a velocity, otherwise kFull.
   std::optional<VelocityGrid> velocity_grid = std::nullopt;
-  // At the finest level; unset: as `iterations`.
+  // At the finest level; unset: as `iterations` where those are given or the stage does not start from a velocity.
   std::optional<int> finest_iterations = std::nullopt;
   // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
   bool half_fields = false;
