@@ -284,17 +284,20 @@ absl::Status FillColumns(Planning& p, const Counters& counters) {
 }
 
 // Whether a reuse plan makes executions faster: entries have few multiplications, or there are so few multiplications
-// that latencies dominate; and not most rows are merged or share a pattern, as other kernels compute those faster.
+// that latencies dominate; and not most rows are merged, or share a pattern and meet long rows of B, as other kernels
+// compute those faster.
 bool WantsReusePlan(const Planning& p, int64_t multiplications) {
-  constexpr int64_t kFewMultiplications = int64_t{1} << 23, kFewEach = 8;
+  constexpr int64_t kFewMultiplications = int64_t{1} << 23, kFewEach = 8, kLongRowOfB = 16;
   const Plan& plan = p.plan;
   const CsrPattern& c = p.c;
   if (!ReusePlanFits(p.a.entries, p.b.entries, multiplications) || c.entries == 0) return false;
   if (plan.options.path == MultiplyPath::kReusePlan) return true;
+  const bool meet_long_rows = multiplications >= kLongRowOfB * p.a.entries;
+  const int64_t otherwise = plan.row_bins.MergedRows() + (meet_long_rows ? plan.row_bins.GroupedRows() : 0);
   return plan.options.path == MultiplyPath::kAuto && plan.options.many_executions &&
          plan.executions != Executions::kOnce &&
          (multiplications <= kFewMultiplications ||
-          (multiplications <= kFewEach * c.entries && 2 * plan.row_bins.MergedAndGroupedRows() < c.rows));
+          (multiplications <= kFewEach * c.entries && 2 * otherwise < c.rows));
 }
 
 // Makes the reuse plan, which replaces tiles and row bins, or cuts long rows into pieces.

@@ -128,9 +128,8 @@ RowBinsView RowBins::view() const {
   return Carve(carver, rows);
 }
 
-int64_t RowBins::MergedAndGroupedRows() const {
-  const int64_t groups = int64_t{lengths[kGroup6144]} + lengths[kGroup10240] + lengths[kGroupLargest];
-  return tiny_rows + kGroupRows * groups;
+int64_t RowBins::GroupedRows() const {
+  return kGroupRows * (int64_t{lengths[kGroup6144]} + lengths[kGroup10240] + lengths[kGroupLargest]);
 }
 
 absl::Status BinRows(const ExecContext& ctx, const RowBinsView& bins, const RowExtent* extents, const uint16_t* counts,

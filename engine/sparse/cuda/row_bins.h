@@ -47,8 +47,9 @@ struct RowBins {
   void SetLengths(const Counters& counters);
   RowBinsView view() const;
   int64_t bytes() const { return static_cast<int64_t>(memory.bytes()); }
-  // Upper bound on the rows that are merged by a thread or that share a pattern.
-  int64_t MergedAndGroupedRows() const;
+  // Rows that a thread merges, and an upper bound on those that are computed together because they share a pattern.
+  int64_t MergedRows() const { return tiny_rows; }
+  int64_t GroupedRows() const;
 };
 
 // Makes the offsets of C out of the number of entries in each row, which `offsets` holds on entry, or `counts` for

@@ -101,7 +101,8 @@ TEST_F(CudaPlanTest, RowBinsTakeTheirLengthsFromTheCounters) {
   bins.SetLengths(counters);
   EXPECT_EQ(bins.lengths[kSplit], 10u + kSplit);
   EXPECT_EQ(bins.tiny_rows, 5u);
-  EXPECT_EQ(bins.MergedAndGroupedRows(), 5 + kGroupRows * (30 + kGroup6144 + kGroup10240 + kGroupLargest));
+  EXPECT_EQ(bins.MergedRows(), 5);
+  EXPECT_EQ(bins.GroupedRows(), kGroupRows * (30 + kGroup6144 + kGroup10240 + kGroupLargest));
 }
 
 TEST_F(CudaPlanTest, RowPiecesLieOneAfterAnother) {
