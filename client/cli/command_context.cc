@@ -266,6 +266,13 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
   return name;
 }
 
+void Temporaries::DropVolume(const std::string& path) {
+  const auto known = volumes_.find(path);
+  if (known == volumes_.end()) return;
+  const absl::Status status = client_.DeleteVolume(known->second, context_.call());
+  if (status.ok() || absl::IsNotFound(status)) volumes_.erase(known);
+}
+
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
   bool answers = true;

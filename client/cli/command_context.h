@@ -115,6 +115,9 @@ class Temporaries {
   // matrices of a command.
   absl::StatusOr<std::string> Matrix(const std::string& x, ValueType type);
 
+  // Deletes the volume that was uploaded for this file, if any. One that cannot be deleted now is left to DeleteAll.
+  void DropVolume(const std::string& path);
+
   // The first error, after all have been tried, or the server does not answer in time; what is gone already is no
   // error.
   absl::Status DeleteAll();

@@ -34,6 +34,8 @@ v1::FrameHeader MakeHeader(const Frame& frame) {
     *header.mutable_rescale() = RescaleToProto({frame.rescale_slope, frame.rescale_intercept});
   }
   if (frame.landmarks) *header.mutable_landmarks() = *frame.landmarks;
+  header.set_mask(frame.mask);
+  header.set_weight(frame.weight);
   if (frame.deadline) *header.mutable_deadline() = DurationToProto(*frame.deadline);
   return header;
 }

@@ -53,6 +53,10 @@ struct Frame {
   std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
   // The frame's own landmarks; unset: the landmarks of the config.
   std::optional<v1::LandmarkList> landmarks = std::nullopt;
+  // "volumes/{id}" on the frame's grid, in a session with NavigateConfig.frame_masks: the frame's own mask and weights;
+  // empty: those of the config. A session that goes on at another server finds no volume of these names there.
+  std::string mask = "";
+  std::string weight = "";
 };
 
 // Takes the coarse fields that NavigateConfig.coarse_field asks for. Both are called by Receive.

@@ -212,6 +212,12 @@ int DeviceOf(const StoredTransform& transform) {
   return transform.reservation == nullptr ? 0 : transform.reservation->device();
 }
 
+std::shared_ptr<const StoredVolume> FindOn(const DeviceContext& to, const std::shared_ptr<const StoredVolume>& volume) {
+  if (volume->residency != nullptr) volume->residency->Touch();
+  if (!HasVoxels(*volume)) return nullptr;
+  return DeviceOf(*volume) == to.index ? volume : volume->replicas->Find(to.index);
+}
+
 std::vector<PlacementState> PlacementStates(ServerContext& context, const Inputs& inputs, JobClass job_class,
                                             const Claim& claim, Share share) {
   std::vector<PlacementState> states(context.devices.size());

@@ -37,6 +37,10 @@ int DeviceOf(const StoredVolume& volume);
 int DeviceOf(const StoredMatrix& matrix);
 int DeviceOf(const StoredTransform& transform);
 
+// The form of the volume in the memory of `to`, which counts as a use of it; null when there is none, so that it has to
+// be brought. Waits for nothing.
+std::shared_ptr<const StoredVolume> FindOn(const DeviceContext& to, const std::shared_ptr<const StoredVolume>& volume);
+
 // What placement knows of each device for a job of a class that reads `inputs` and claims `claim` beside them.
 std::vector<PlacementState> PlacementStates(ServerContext& context, const Inputs& inputs, JobClass job_class,
                                             const Claim& claim, Share share);

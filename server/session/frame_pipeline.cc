@@ -10,6 +10,7 @@
 #include "server/bulk/received_chunk.h"
 #include "server/context/limits.h"
 #include "server/job/job_support.h"
+#include "server/placement/replication.h"
 #include "server/registration/report_provenance.h"
 #include "server/status/errors.h"
 
@@ -49,6 +50,29 @@ FrameFate FateOf(const absl::Status& status) {
   if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameFate::kSuperseded;
   if (IsRefusal(status)) return FrameFate::kRefused;
   return absl::IsDeadlineExceeded(status) ? FrameFate::kMissed : FrameFate::kFailed;
+}
+
+// Frames with masks of their own cost otherwise than those without.
+std::string CostKindOf(const NavigateFrame& frame, const SessionSetup& setup, bool has_chosen) {
+  const bool has_mask = frame.masks != nullptr && frame.masks->mask != nullptr;
+  const bool has_weight = frame.masks != nullptr && frame.masks->weight != nullptr;
+  return absl::StrCat(FrameCostKind(setup, has_chosen), has_mask ? "/mask" : "", has_weight ? "/weight" : "");
+}
+
+// The names and digests of a frame's own masks, in the place of the session's.
+void ReportMasks(const FrameMasks& masks, bool is_moving, v1::Report& report) {
+  v1::RegistrationOptions& options = *report.mutable_options();
+  v1::ReportProvenance& provenance = *report.mutable_provenance();
+  if (masks.mask != nullptr) {
+    *(is_moving ? options.mutable_moving_mask() : options.mutable_fixed_mask()) = VolumeName(masks.mask->id);
+    *(is_moving ? provenance.mutable_moving_mask_digest() : provenance.mutable_fixed_mask_digest()) =
+        masks.mask->content_digest;
+  }
+  if (masks.weight != nullptr) {
+    *(is_moving ? options.mutable_moving_weight() : options.mutable_fixed_weight()) = VolumeName(masks.weight->id);
+    *(is_moving ? provenance.mutable_moving_weight_digest() : provenance.mutable_fixed_weight_digest()) =
+        masks.weight->content_digest;
+  }
 }
 
 }  // namespace
@@ -202,7 +226,42 @@ absl::Status FramePipeline::Admit(const v1::FrameHeader& header, NavigateFrame& 
     end = std::min(end.value_or(Time::max()), frame.begin + *frame.deadline);
   }
   frame.control.emplace(context_.seams, end, context_.limits.max_run_time);
-  return TakeMemory(frame);
+  INTRAWARP_RETURN_IF_ERROR(TakeMemory(frame));
+  if (frame.masks != nullptr) FindMasks(frame.masks);
+  return absl::OkStatus();
+}
+
+void FramePipeline::FindMasks(const std::shared_ptr<FrameMasks>& masks) {
+  for (std::shared_ptr<const StoredVolume>* const volume : masks->MutableInputs().volumes) {
+    if (*volume == nullptr) continue;
+    if (std::shared_ptr<const StoredVolume> here = FindOn(context_, *volume)) {
+      *volume = std::move(here);
+    } else {
+      masks->state = FrameMasks::State::kMissing;
+    }
+  }
+  if (masks->state == FrameMasks::State::kMissing) BringMasks(masks);
+}
+
+void FramePipeline::BringMasks(const std::shared_ptr<FrameMasks>& masks) {
+  if (std::exchange(bringing_, true)) return;
+  masks->state = FrameMasks::State::kComing;
+  context_.workers.Submit([self = shared_from_this(), masks] {
+    BringTo(self->context_, masks->MutableInputs(), Share::kSession,
+            [self, masks](const absl::Status& status) { self->MasksCame(*masks, status); });
+  });
+}
+
+void FramePipeline::MasksCame(FrameMasks& masks, const absl::Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    bringing_ = false;
+    masks.state = FrameMasks::State::kHere;
+    masks.status = status;
+    if (stopped_) return;
+    StartJobs();
+  }
+  changed_();
 }
 
 // Page-locks nothing: the first chunk does where the session has no buffer.
@@ -243,6 +302,7 @@ void FramePipeline::MakeLight(NavigateFrame& frame, absl::Status status) {
   frame.memory.reset();
   frame.shown_pixels.reset();
   frame.extra.reset();
+  frame.masks.reset();
   if (!std::exchange(frame.is_light, true)) ++light_;
 }
 
@@ -255,8 +315,12 @@ void FramePipeline::FailReceived(absl::Status status) {
 
 void FramePipeline::StartJobs() {
   while (!stopped_ && running_ == nullptr && !ready_.empty()) {
+    const std::shared_ptr<FrameMasks> masks = ready_.front()->masks;
+    if (masks != nullptr && masks->state == FrameMasks::State::kMissing) BringMasks(masks);
+    if (masks != nullptr && masks->state != FrameMasks::State::kHere) return;
     Frame frame = std::move(ready_.front());
     ready_.pop_front();
+    if (masks != nullptr && !masks->status.ok()) MakeLight(*frame, masks->status);
     if (frame->status.ok()) {
       running_ = frame;
       absl::Status submitted = Submit(frame);
@@ -276,7 +340,7 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
   if (frame->deadline) job.deadline = frame->begin + *frame->deadline;
   const SessionSetup& setup = session_->setup();
   const std::shared_ptr<const GoodResult> start = session_->start();
-  job.cost_kind = FrameCostKind(setup, start != nullptr && !start->chosen.empty());
+  job.cost_kind = CostKindOf(*frame, setup, start != nullptr && !start->chosen.empty());
   job.cost_size = CostSize(setup.resident->image.geometry(), frame->geometry);
   job.completed = [frame] { return frame->is_whole; };
   job.workspace_bytes = FrameJobBytes(context_.device, *frame);
@@ -464,6 +528,7 @@ absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& re
   const ReportedImages images =
       setup.resident_is_fixed ? ReportedImages{resident, nullptr} : ReportedImages{nullptr, resident};
   *report.mutable_provenance() = MakeProvenance(images, setup.plan, context_.seams, frame.latency.total());
+  if (frame.masks != nullptr) ReportMasks(*frame.masks, setup.resident_is_fixed, report);
   if (is_late) {
     AddLateness(*limit, frame.latency.total(), report);
     *fate = FrameFate::kLate;

@@ -115,6 +115,10 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   void Begin(const HeldHeader& header);
   absl::Status Admit(const v1::FrameHeader& header, NavigateFrame& frame);
   absl::Status TakeMemory(NavigateFrame& frame);
+  // Masks that lie elsewhere come while the frame is received, those of one frame at a time; it does not start before
+  // they are there.
+  void FindMasks(const std::shared_ptr<FrameMasks>& masks);
+  void BringMasks(const std::shared_ptr<FrameMasks>& masks);
   void Complete();
   void Supersede(int64_t by);
   void MakeLight(NavigateFrame& frame, absl::Status status);
@@ -123,6 +127,9 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   absl::Status Submit(const Frame& frame);
   absl::Status CannotStart(const NavigateFrame& frame) const;
   absl::Status Explain(const NavigateFrame& frame, const absl::Status& status) const;
+
+  // Without the mutex.
+  void MasksCame(FrameMasks& masks, const absl::Status& status);
 
   // By the frame's job.
   void RunJob(const Frame& frame, const absl::StatusOr<const ExecContext*>& ctx);
@@ -156,8 +163,9 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   std::deque<Frame> ready_;             // received or failed, waiting for their turn
   Frame running_;                       // its job is submitted
   std::deque<Event> events_;
-  int unanswered_ = 0;  // frames from their header to their result
-  int light_ = 0;       // of these, those that hold no memory
+  bool bringing_ = false;  // the masks of a frame
+  int unanswered_ = 0;     // frames from their header to their result
+  int light_ = 0;          // of these, those that hold no memory
 };
 
 }  // namespace intrawarp::server

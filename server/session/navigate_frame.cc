@@ -6,11 +6,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/validate.h"
 #include "server/base/wire.h"
 #include "server/context/limits.h"
+#include "server/identity/identity.h"
 #include "server/status/errors.h"
+#include "server/store/find_object.h"
 
 namespace intrawarp::server {
 namespace {
@@ -86,6 +90,34 @@ absl::Status ParsePixels(const ServerContext& context, const v1::FrameHeader& he
   return absl::OkStatus();
 }
 
+Identity OwnerOf(const SessionSetup& setup) { return {setup.owner, setup.by_admin ? Roles(Role::kAdmin) : Roles()}; }
+
+// Null for an empty name.
+absl::StatusOr<std::shared_ptr<const StoredVolume>> FindOnGrid(const ServerContext& context, const std::string& name,
+                                                               const char* field, const Identity& owner,
+                                                               const Geometry& grid) {
+  if (name.empty()) return nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredVolume> volume,
+                             FindVolume(context.volumes, name, field, owner));
+  const Geometry& own = volume->image.geometry();
+  if (SameGrid(own, grid)) return volume;
+  return InvalidField(field, absl::StrCat(SizeString(own), ", is not on the grid of the frame, ", SizeString(grid)));
+}
+
+absl::Status ParseMasks(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
+                        NavigateFrame& frame) {
+  if (header.mask().empty() && header.weight().empty()) return absl::OkStatus();
+  if (!setup.frame_masks) {
+    return InvalidField(header.mask().empty() ? "weight" : "mask", "takes a session with config.frame_masks");
+  }
+  const Identity owner = OwnerOf(setup);
+  auto masks = std::make_shared<FrameMasks>();
+  INTRAWARP_ASSIGN_OR_RETURN(masks->mask, FindOnGrid(context, header.mask(), "mask", owner, frame.geometry));
+  INTRAWARP_ASSIGN_OR_RETURN(masks->weight, FindOnGrid(context, header.weight(), "weight", owner, frame.geometry));
+  frame.masks = std::move(masks);
+  return absl::OkStatus();
+}
+
 // Paths relative to the header.
 absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
                          NavigateFrame& frame) {
@@ -99,7 +131,31 @@ absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup
     frame.landmarks = *std::move(landmarks);
   }
   INTRAWARP_RETURN_IF_ERROR(ParsePixels(context, header, frame));
-  return CheckExpected(setup.expected, frame);
+  INTRAWARP_RETURN_IF_ERROR(CheckExpected(setup.expected, frame));
+  return ParseMasks(context, setup, header, frame);
+}
+
+// The frame's own masks in the place of the session's.
+void TakeMasks(const SessionSetup& setup, const NavigateFrame& frame, const PreparedImage& image,
+               RegistrationInput* input) {
+  const PreparedImage*& mask = setup.resident_is_fixed ? input->moving_mask : input->fixed_mask;
+  const PreparedImage*& weight = setup.resident_is_fixed ? input->moving_weight : input->fixed_weight;
+  if (frame.masks != nullptr && frame.masks->mask != nullptr) mask = &frame.masks->mask->image;
+  if (frame.masks != nullptr && frame.masks->weight != nullptr) weight = &frame.masks->weight->image;
+  if (frame.self_mask == NavigateFrame::SelfMask::kMask) mask = &image;
+  if (frame.self_mask == NavigateFrame::SelfMask::kWeight) weight = &image;
+}
+
+// An error of the engine about a registration: one about the frame's own mask or weights is in the frame's header.
+absl::Status InMessages(const SessionSetup& setup, const NavigateFrame& frame, const absl::Status& status) {
+  const std::string path = FieldOf(status), image = setup.resident_is_fixed ? "moving_" : "fixed_";
+  const bool has_mask = frame.masks != nullptr && frame.masks->mask != nullptr;
+  const bool has_weight = frame.masks != nullptr && frame.masks->weight != nullptr;
+  const bool is_own = (has_mask && path == image + "mask") || (has_weight && path == image + "weight");
+  if (!is_own) return InConfig(setup.plan.asked, status);
+  absl::string_view description = status.message();
+  absl::ConsumePrefix(&description, absl::StrCat(path, ": "));
+  return FieldError(status.code(), absl::StrCat("frame.", path.substr(image.size())), description);
 }
 
 // Estimated from the resident image for a grid of another size.
@@ -113,6 +169,8 @@ int64_t FrameWorkspaceBytes(const Device& device, const SessionSetup& setup, con
   if (setup.coarse_field) input.coarse = CoarseFieldHook(device, resident.geometry());
   // A frame may bring that many.
   input.landmarks.resize(kMaxLandmarks);
+  // A mask with weights takes as much as one without.
+  if (setup.frame_masks) (setup.resident_is_fixed ? input.moving_mask : input.fixed_mask) = &resident;
   const int64_t registration = RegistrationJobBytes(device, input);
   const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
   return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
@@ -157,6 +215,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
   if (frame.landmarks) task.input.landmarks = *frame.landmarks;
+  TakeMasks(setup, frame, *image, &task.input);
   if (start.transform != nullptr) StartFrom(*start.transform, &task.input);
   if (!start.chosen.empty()) {
     task.input.stages = start.chosen;
@@ -174,7 +233,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   if (task.coarse_field) task.input.coarse = CoarseFieldHook(ctx.device(), task.input.fixed->geometry());
   absl::Status valid = ValidateRegistration(task.input);
   if (valid.ok() && setup.field) valid = ValidateRegion(*setup.field, task.input.fixed->geometry());
-  if (!valid.ok()) return InConfig(setup.plan.asked, valid);
+  if (!valid.ok()) return InMessages(setup, frame, valid);
   INTRAWARP_ASSIGN_OR_RETURN(
       Buffer workspace,
       ctx.device().Allocate(Arena::Rounded(RegistrationJobBytes(ctx.device(), task.input)), ctx.stream()));
@@ -182,7 +241,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   const ExecContext registration_ctx(ctx.device(), ctx.stream(), arena,
                                      [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
   absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
-  if (!outcome.ok()) return InConfig(setup.plan.asked, outcome.status());
+  if (!outcome.ok()) return InMessages(setup, frame, outcome.status());
   frame.outcome = *std::move(outcome);
   StartFrom(frame.outcome.result.transform, &task.input);
   frame.is_good_start = !frame.outcome.result.worse_than_start && ValidateRegistration(task.input).ok();

@@ -26,6 +26,21 @@
 
 namespace intrawarp::server {
 
+// The volumes that say how much the voxels of one frame count, instead of the session's. Held for the frame's life, so
+// that a deletion does not take them from it.
+struct FrameMasks {
+  // Null: the session's.
+  std::shared_ptr<const StoredVolume> mask;
+  std::shared_ptr<const StoredVolume> weight;
+  // Whether they are in the memory of the session's device; while they are coming, nobody else touches the pointers.
+  // Guarded by the FramePipeline, as the next one is.
+  enum class State { kHere, kMissing, kComing } state = State::kHere;
+  // Why they could not come.
+  absl::Status status;
+
+  Inputs MutableInputs() { return {{&mask, &weight}, {}, {}}; }
+};
+
 // Belongs to one thread at a time: the reader while it is received, then its job, then the writer. `control` may be
 // cancelled by any thread; the members up to `superseded_by` are guarded by the FramePipeline.
 struct NavigateFrame {
@@ -65,6 +80,10 @@ struct NavigateFrame {
   std::optional<std::chrono::nanoseconds> deadline;
   // Absent: the session's.
   std::optional<std::vector<Landmark>> landmarks;
+  // Null: the header names none.
+  std::shared_ptr<FrameMasks> masks;
+  // The pixels, which are 0 to 1, are the mask, or the weights, too. For the opening's made-up frames.
+  enum class SelfMask { kNone, kMask, kWeight } self_mask = SelfMask::kNone;
   // Ends the job early. Set before the frame has one.
   std::optional<JobControl> control;
   LatencyBreakdown latency;
@@ -80,8 +99,10 @@ struct NavigateFrame {
   FrameRecord record;
 };
 
-// Fills in the frame from its header, and the deadline of `setup` where the header has none; landmarks where it has
-// any. Errors name the field within "frame": they are about sanity, the limits, and the size that the session expects.
+// Fills in the frame from its header, and the deadline of `setup` where the header has none; landmarks and masks
+// where it has any. Errors name the field within "frame": they are about sanity, the limits, and the size that the
+// session expects; masks in a session without frame_masks, or on another grid; NOT_FOUND names a volume that is not
+// there.
 absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
                               NavigateFrame& frame);
 

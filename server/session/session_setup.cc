@@ -170,6 +170,7 @@ v1::NavigateConfig Resolved(const v1::NavigateConfig& config, const SessionSetup
   *resolved.mutable_frame_geometry() = GeometryToProto(setup.expected.geometry);
   resolved.set_frame_pixel_type(PixelTypeToProto(setup.expected.pixel_type));
   resolved.set_coarse_field(setup.coarse_field);
+  resolved.set_frame_masks(setup.frame_masks);
   return resolved;
 }
 
@@ -180,6 +181,7 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
   setup.by_admin = caller.is_admin();
   INTRAWARP_RETURN_IF_ERROR(ResolveImages(context, config, caller, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveAnswers(config, setup));
+  setup.frame_masks = config.frame_masks();
   INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLife(context, config, setup));

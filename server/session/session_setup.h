@@ -54,6 +54,8 @@ struct SessionSetup {
   std::optional<FieldRequest> field;
   // The field before the finest level is sent, too; only with `field`.
   bool coarse_field = false;
+  // Frames may name masks and weights of their own.
+  bool frame_masks = false;
   int max_pending = 2;
   OverloadPolicy overload_policy = OverloadPolicy::kKeepAll;
   bool cancel_running = false;

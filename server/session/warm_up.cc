@@ -155,11 +155,25 @@ class Opening : public std::enable_shared_from_this<Opening> {
   // iterations on made-up pixels may be no start that a method can go on from; its kernels are loaded all the same.
   absl::Status Run(const ExecContext& ctx) {
     INTRAWARP_RETURN_IF_ERROR(Register(ctx, nullptr));
-    if (!frame_->is_good_start) return absl::OkStatus();
+    if (!frame_->is_good_start) return RunMasked(ctx, nullptr);
     const RegistrationOutcome first = std::move(frame_->outcome);
     INTRAWARP_RETURN_IF_ERROR(MakePixels());
     const absl::Status again = Register(ctx, &first.result.transform);
-    return KeepsFromOpening(again) ? again : absl::OkStatus();
+    if (KeepsFromOpening(again)) return again;
+    return RunMasked(ctx, &first.result.transform);
+  }
+
+  // With a mask, then with weights, which take kernels of their own. Weights are half and more: every voxel counts.
+  absl::Status RunMasked(const ExecContext& ctx, const Transform* initial) {
+    if (!session_->setup().frame_masks) return absl::OkStatus();
+    frame_->rescale = {0.5 / kPeak, 0.5};
+    for (const auto self_mask : {NavigateFrame::SelfMask::kMask, NavigateFrame::SelfMask::kWeight}) {
+      frame_->self_mask = self_mask;
+      INTRAWARP_RETURN_IF_ERROR(MakePixels());
+      const absl::Status masked = Register(ctx, initial);
+      if (KeepsFromOpening(masked)) return masked;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Register(const ExecContext& ctx, const Transform* initial) {

@@ -317,6 +317,7 @@ void CallAudit::Frame(absl::string_view session, const AuditedFrame& frame, cons
     record.notes = record_.notes;
   }
   record.frame = frame.number;
+  record.digests = frame.digests;
   record.checksum = absl::StrFormat("%08x", frame.checksum);
   record.outcome = CodeName(static_cast<int>(frame.status.code()));
   if (!frame.status.ok()) record.reason = v1::ErrorReason_Name(ReasonOf(frame.status));

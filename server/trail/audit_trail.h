@@ -124,6 +124,8 @@ struct AuditedFrame {
   uint32_t checksum = 0;
   absl::Status status;
   std::chrono::nanoseconds elapsed{0};
+  // SHA-256s of what the frame had of its own, by role.
+  std::vector<std::pair<std::string, std::string>> digests = {};
 };
 
 // Thread safety: safe for concurrent use.

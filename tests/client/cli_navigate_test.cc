@@ -85,6 +85,70 @@ TEST_F(CliTest, NavigateTakesFramesAsFixedImages) {
   Succeed({"volume", "delete", moving});
 }
 
+// In the second frame an instrument covers a third: its mask hides it. CliTest sees that no mask is left.
+TEST_F(CliTest, NavigateTakesMasksOfSingleFrames) {
+  const std::string frames = Out("masked_frames"), masks = Out("frame_masks");
+  std::filesystem::create_directories(frames);
+  std::filesystem::create_directories(masks);
+  const io::HostVolume moving = Value(io::ReadNifti(Pair("moving.nii.gz")));
+  std::vector<float> covered(static_cast<size_t>(moving.geometry.voxels())), mask(covered.size(), 1);
+  for (size_t i = 0; i < covered.size(); ++i) {
+    covered[i] = static_cast<float>((i * 2654435761u >> 8) % 3000);
+    if (static_cast<int64_t>(i) % moving.geometry.size.x < moving.geometry.size.x / 3) mask[i] = 0;
+  }
+  const std::string clean = frames + "/001.nii.gz", broken = frames + "/002.nii";
+  std::filesystem::copy_file(Pair("moving.nii.gz"), clean);
+  const std::vector<float> voxels = io::ToFloat(moving);
+  for (size_t i = 0; i < covered.size(); ++i) {
+    if (mask[i] != 0) covered[i] = voxels[i];
+  }
+  ASSERT_TRUE(io::WriteNifti(broken, moving.geometry, PixelType::kFloat32, covered.data()).ok());
+  ASSERT_TRUE(io::WriteNifti(masks + "/002.nii.gz", moving.geometry, PixelType::kFloat32, mask.data()).ok());
+  const std::vector<std::string> arguments = {"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames,
+                                              "--method=rigid", "--report=" + Out("frames.json")};
+  const auto with = [&](const std::string& flag) {
+    std::vector<std::string> all = arguments;
+    all.push_back(flag);
+    return all;
+  };
+  const auto offset = [&](int frame) { return ReadJson(Out("frames.json"))[frame]["matrix"][0][3].get<double>(); };
+  for (const char* const flag : {"--frame_masks=", "--frame_weights="}) {
+    Succeed(with(flag + masks));
+    for (int i : {0, 1}) EXPECT_NEAR(offset(i), offset(0), 0.1 * kVoxelMm) << flag << i;
+  }
+  const double masked = offset(1);
+  Succeed(arguments);
+  EXPECT_NE(offset(1), masked);
+  std::filesystem::copy_file(masks + "/002.nii.gz", masks + "/003.nii.gz");
+  Fail(with("--frame_masks=" + masks), "INVALID_ARGUMENT", "--frame_masks: no frame is called 003");
+  std::filesystem::rename(masks + "/003.nii.gz", masks + "/002.nii");
+  Fail(with("--frame_weights=" + masks), "INVALID_ARGUMENT", "--frame_weights: two files are called 002");
+  Fail(with("--frame_masks=" + Out("nowhere")), "NOT_FOUND", "nowhere");
+}
+
+// A mask that does not suit its frame is the error of that frame.
+TEST_F(CliTest, NavigateGoesOnAfterAMaskThatDoesNotSuit) {
+  const std::string frames = Out("frames"), masks = Out("masks");
+  for (const std::string& folder : {frames, masks}) std::filesystem::create_directories(folder);
+  for (const char* name : {"/1.nii.gz", "/2.nii.gz", "/3.nii.gz"}) {
+    std::filesystem::copy_file(Pair("moving.nii.gz"), frames + name);
+  }
+  std::ofstream(masks + "/1.nii") << "no image";
+  Geometry small;
+  small.size = {9, 8, 7};
+  const std::vector<float> ones(static_cast<size_t>(small.voxels()), 1);
+  ASSERT_TRUE(io::WriteNifti(masks + "/2.nii", small, PixelType::kFloat32, ones.data()).ok());
+  const ProcessResult result = Run({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames,
+                                    "--frame_masks=" + masks, "--method=rigid", "--report=" + Out("frames.json")});
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 frames failed"));
+  const auto list = ReadJson(Out("frames.json"));
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_THAT(list[0]["error"].get<std::string>(), HasSubstr("the frame's masks"));
+  EXPECT_THAT(list[1]["error"].get<std::string>(), HasSubstr("frame.mask"));
+  EXPECT_TRUE(list[2]["error"].is_null());
+}
+
 TEST_F(CliTest, NavigateReportsItsSession) {
   const std::string frames = Out("session_frames");
   std::filesystem::create_directories(frames);

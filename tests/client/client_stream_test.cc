@@ -346,6 +346,38 @@ TEST_F(ClientStreamTest, NavigateSendsAndReceivesFromTwoThreads) {
   sender.join();
 }
 
+TEST_F(ClientStreamTest, AFrameNamesItsMaskAndWeights) {
+  std::vector<v1::FrameHeader> headers;
+  server_.registration.navigate = [&](grpc::ServerContext*, NavigateServerStream* stream) {
+    v1::NavigateRequest request;
+    v1::NavigateResponse response;
+    while (stream->Read(&request)) {
+      if (request.has_config()) response.mutable_opened();
+      if (request.has_frame()) {
+        headers.push_back(request.frame());
+        response.mutable_result()->set_frame_number(request.frame().frame_number());
+      }
+      if (!request.has_chunk()) stream->Write(response);
+    }
+    return grpc::Status::OK;
+  };
+  const std::unique_ptr<NavigateStream> stream = client_->Navigate(v1::NavigateConfig());
+  Frame frame;
+  for (frame.number = 1; frame.number <= 2; ++frame.number) {
+    ASSERT_TRUE(stream->Send(frame).ok());
+    const auto answer = stream->Receive(nullptr);
+    ASSERT_TRUE(answer.ok() && answer->has_value()) << answer.status();
+    frame.mask = "volumes/m";
+    frame.weight = "volumes/w";
+  }
+  ASSERT_TRUE(stream->CloseSend().ok());
+  EXPECT_TRUE(stream->Receive(nullptr).ok());
+  ASSERT_EQ(headers.size(), 2);
+  EXPECT_EQ(headers[0].mask() + headers[0].weight(), "");
+  EXPECT_EQ(headers[1].mask(), "volumes/m");
+  EXPECT_EQ(headers[1].weight(), "volumes/w");
+}
+
 TEST_F(ClientStreamTest, NavigateTellsWhyAStreamEnded) {
   server_.registration.navigate = [](grpc::ServerContext*, NavigateServerStream* stream) {
     v1::NavigateRequest request;

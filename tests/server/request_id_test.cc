@@ -145,12 +145,14 @@ TEST_P(RequestIdTest, ARequestIsAnotherOneOnceAnInputWasReplaced) {
     PutVolume(id, grid, std::vector<float>(static_cast<size_t>(grid.voxels()), 1), digest);
   };
   put("mask", FixedGrid(), "mask");
-  put("weight", MovingGrid(), "weight");
+  put("fixed_weight", FixedGrid(), "fixed_weight");
+  put("moving_weight", MovingGrid(), "moving_weight");
   Transform start(AffineMap::Identity());
   PutTransform("start", start);
   v1::RegisterRequest request = Request("r", /*with_field=*/false);
   request.mutable_options()->set_fixed_mask("volumes/mask");
-  request.mutable_options()->set_moving_weight("volumes/weight");
+  request.mutable_options()->set_fixed_weight("volumes/fixed_weight");
+  request.mutable_options()->set_moving_weight("volumes/moving_weight");
   request.mutable_options()->set_initial_transform("transforms/start");
   const RegisterAnswer first = Register(request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
@@ -165,8 +167,11 @@ TEST_P(RequestIdTest, ARequestIsAnotherOneOnceAnInputWasReplaced) {
     ASSERT_TRUE(again.status.ok()) << what << ": " << again.status.error_message();
     EXPECT_EQ(again.result->transform(), first.result->transform()) << what;
   };
-  for (const auto& [id, grid] :
-       {std::pair{"fixed", FixedGrid()}, {"moving", MovingGrid()}, {"mask", FixedGrid()}, {"weight", MovingGrid()}}) {
+  for (const auto& [id, grid] : {std::pair{"fixed", FixedGrid()},
+                                 {"moving", MovingGrid()},
+                                 {"mask", FixedGrid()},
+                                 {"fixed_weight", FixedGrid()},
+                                 {"moving_weight", MovingGrid()}}) {
     ASSERT_TRUE(context().volumes.Erase(id).ok());
     expect_first("deleted");
     put(id, grid, "of another patient");

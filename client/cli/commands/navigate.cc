@@ -51,6 +51,12 @@ constexpr int kServersLostToAFrame = 2;
 // Ends the name of a coarse field's file.
 constexpr char kCoarse[] = ".coarse";
 
+// The files of the masks and weights of one frame; empty: it has none of its own.
+struct MaskFiles {
+  std::string mask;
+  std::string weight;
+};
+
 struct FrameOutcome {
   absl::Status status = absl::UnavailableError("no answer");
   v1::Report report;
@@ -65,18 +71,83 @@ void TellNoMemory(const absl::Status& why) {
                absl::StatusCodeToString(why.code()).c_str(), std::string(why.message()).c_str());
 }
 
+// The temporaries of a session, on each server that it was on.
+class StagedInputs {
+ public:
+  StagedInputs(CommandContext& context, const ParsedFlags& flags, const RegistrationFlags& registration)
+      : context_(context), flags_(flags), registration_(registration) {}
+
+  // RoutedSession::Stage. A server that is staged on again was started anew, or may have lost some.
+  absl::Status Stage(const std::string& address, v1::NavigateConfig& config) {
+    staged_ = false;
+    INTRAWARP_RETURN_IF_ERROR(context_.Use(address));
+    by_address_[address].reset();
+    by_address_[address] = std::make_unique<Temporaries>(context_);
+    here_ = by_address_[address].get();
+    Temporaries& temporaries = *here_;
+    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration_, temporaries));
+    const char* resident = flags_.Has("fixed") ? "fixed" : "moving";
+    std::string* name = flags_.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
+    INTRAWARP_ASSIGN_OR_RETURN(*name, temporaries.Volume(flags_.String(resident)));
+    staged_ = true;
+    return absl::OkStatus();
+  }
+
+  // Whether the last Stage went well.
+  bool staged() const { return staged_; }
+
+  // Uploads a frame's masks to the server that was staged last, unless they lie there, and names them in the frame.
+  absl::Status StageMasks(const MaskFiles& files, client::Frame& frame) {
+    if (!files.mask.empty()) {
+      INTRAWARP_ASSIGN_OR_RETURN(frame.mask, here_->Volume(files.mask));
+    }
+    if (!files.weight.empty()) {
+      INTRAWARP_ASSIGN_OR_RETURN(frame.weight, here_->Volume(files.weight));
+    }
+    return absl::OkStatus();
+  }
+  // For a frame that was answered.
+  void DropMasks(const MaskFiles& files) {
+    here_->DropVolume(files.mask);
+    here_->DropVolume(files.weight);
+  }
+
+  // The error of `address`; others may be gone.
+  absl::Status DeleteAll(const std::string& address) {
+    absl::Status status;
+    for (auto& [each, temporaries] : by_address_) {
+      const absl::Status deleted = temporaries->DeleteAll();
+      if (each == address) status = deleted;
+    }
+    return status;
+  }
+
+ private:
+  CommandContext& context_;
+  const ParsedFlags& flags_;
+  const RegistrationFlags& registration_;
+  std::map<std::string, std::unique_ptr<Temporaries>> by_address_;
+  Temporaries* here_ = nullptr;  // on the server that was staged last
+  bool staged_ = false;
+};
+
 // One session over a list of files: a thread reads and sends them, the calling thread takes the answers.
 class Navigation {
  public:
-  Navigation(CommandContext& context, std::vector<std::string> paths, std::string field_dir, bool shares_memory)
+  // `masks`: one entry a path.
+  Navigation(CommandContext& context, std::vector<std::string> paths, std::vector<MaskFiles> masks,
+             std::string field_dir, bool shares_memory)
       : context_(context),
         paths_(std::move(paths)),
+        masks_(std::move(masks)),
         field_dir_(std::move(field_dir)),
         shares_memory_(shares_memory),
         outcomes_(paths_.size()) {}
 
   // How the session went; how each frame went is in outcomes(). `recovers`: on several servers, or through a proxy.
-  absl::Status Run(client::RoutedSession& routed, const v1::NavigateConfig& config, bool recovers) {
+  absl::Status Run(client::RoutedSession& routed, const v1::NavigateConfig& config, StagedInputs& inputs,
+                   bool recovers) {
+    inputs_ = &inputs;
     encoding_ = config.field().encoding();
     asks_coarse_ = config.coarse_field();
     rate_hz_ = config.rate_hz();
@@ -210,8 +281,9 @@ class Navigation {
       }
       AssumeOrientation(context_.assumed_orientation(), &*volume);
       if (!std::exchange(is_orientation_told_, true)) context_.TellOrientation(paths_[i], *volume);
-      if (!WaitForTurn(begin, sent++)) return;
       client::Frame frame;
+      if (!StageMasks(i, frame)) continue;
+      if (!WaitForTurn(begin, sent++)) return;
       frame.number = NumberFor(i);
       frame.geometry = volume->geometry;
       frame.pixel_type = volume->pixel_type;
@@ -222,6 +294,19 @@ class Navigation {
       if (!stream.Send(frame).ok()) return;
     }
     (void)stream.CloseSend();
+  }
+
+  // False when the frame cannot be sent: for good, or until the session has a server that answers.
+  bool StageMasks(size_t index, client::Frame& frame) {
+    for (size_t i = 0; i < index; ++i) {
+      if (IsKnown(i)) inputs_->DropMasks(masks_[i]);
+    }
+    const absl::Status staged = inputs_->StageMasks(masks_[index], frame);
+    if (staged.ok()) return true;
+    FrameOutcome outcome;
+    outcome.status = Annotate(staged, "the frame's masks");
+    SetOutcome(index, std::move(outcome), /*is_known=*/!absl::IsUnavailable(staged));
+    return false;
   }
 
   absl::Status ReceiveAll(client::RoutedSession& stream) {
@@ -276,19 +361,21 @@ class Navigation {
     return WriteFieldFile(out, encoding_, affine, field);
   }
 
-  void SetOutcome(size_t index, FrameOutcome outcome) {
-    outcome.is_known = true;
+  void SetOutcome(size_t index, FrameOutcome outcome, bool is_known = true) {
+    outcome.is_known = is_known;
     std::lock_guard<std::mutex> lock(mutex_);
     outcomes_[index] = std::move(outcome);
   }
 
   CommandContext& context_;
   const std::vector<std::string> paths_;
+  const std::vector<MaskFiles> masks_;
   const std::string field_dir_;
   const bool shares_memory_;
   client::Transfers transfers_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
   bool asks_coarse_ = false;
+  StagedInputs* inputs_ = nullptr;    // from Run on
   bool is_orientation_told_ = false;  // of the first frame: the others are like it
   double rate_hz_ = 0;                // 0: as fast as the server takes them
   std::optional<v1::Session> closed_;
@@ -386,11 +473,36 @@ absl::Status CheckFieldNames(const std::vector<std::string>& paths, bool coarse)
   return absl::OkStatus();
 }
 
+// Puts the files of the flag's folder to the frames of the same names; a frame may have none.
+absl::Status FindMasks(const ParsedFlags& flags, const std::string& flag, const std::vector<std::string>& frames,
+                       std::string MaskFiles::*member, std::vector<MaskFiles>& masks) {
+  if (!flags.Has(flag)) return absl::OkStatus();
+  std::map<std::string, size_t> frame_of;
+  for (size_t i = 0; i < frames.size(); ++i) {
+    if (frame_of.emplace(Stem(frames[i]), i).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, ": two frames are called ", Stem(frames[i])));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> files, VolumesInFolder(flags.String(flag)));
+  for (const std::string& file : files) {
+    const auto frame = frame_of.find(Stem(file));
+    if (frame == frame_of.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": no frame is called ", Stem(file)));
+    }
+    std::string& of_frame = masks[frame->second].*member;
+    if (!of_frame.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": two files are called ", Stem(file)));
+    }
+    of_frame = file;
+  }
+  return absl::OkStatus();
+}
+
 // All but what lies on a server.
 v1::NavigateConfig MakeConfig(const ParsedFlags& flags, const v1::FieldRequest& field) {
   v1::NavigateConfig config;
   if (flags.Has("field_dir")) *config.mutable_field() = field;
   if (flags.Has("coarse_field")) config.set_coarse_field(true);
+  if (flags.Has("frame_masks") || flags.Has("frame_weights")) config.set_frame_masks(true);
   config.set_session_id(flags.String("session"));
   if (flags.Has("rate")) config.set_rate_hz(flags.Number("rate"));
   if (flags.Has("latest")) config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
@@ -399,48 +511,6 @@ v1::NavigateConfig MakeConfig(const ParsedFlags& flags, const v1::FieldRequest& 
   }
   return config;
 }
-
-// The temporaries of a session, on each server that it was on.
-class StagedInputs {
- public:
-  StagedInputs(CommandContext& context, const ParsedFlags& flags, const RegistrationFlags& registration)
-      : context_(context), flags_(flags), registration_(registration) {}
-
-  // RoutedSession::Stage. A server that is staged on again was started anew, or may have lost some.
-  absl::Status Stage(const std::string& address, v1::NavigateConfig& config) {
-    staged_ = false;
-    INTRAWARP_RETURN_IF_ERROR(context_.Use(address));
-    by_address_[address].reset();
-    by_address_[address] = std::make_unique<Temporaries>(context_);
-    Temporaries& temporaries = *by_address_[address];
-    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration_, temporaries));
-    const char* resident = flags_.Has("fixed") ? "fixed" : "moving";
-    std::string* name = flags_.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
-    INTRAWARP_ASSIGN_OR_RETURN(*name, temporaries.Volume(flags_.String(resident)));
-    staged_ = true;
-    return absl::OkStatus();
-  }
-
-  // Whether the last Stage went well.
-  bool staged() const { return staged_; }
-
-  // The error of `address`; others may be gone.
-  absl::Status DeleteAll(const std::string& address) {
-    absl::Status status;
-    for (auto& [each, temporaries] : by_address_) {
-      const absl::Status deleted = temporaries->DeleteAll();
-      if (each == address) status = deleted;
-    }
-    return status;
-  }
-
- private:
-  CommandContext& context_;
-  const ParsedFlags& flags_;
-  const RegistrationFlags& registration_;
-  std::map<std::string, std::unique_ptr<Temporaries>> by_address_;
-  bool staged_ = false;
-};
 
 const std::vector<PlacedBy> kPlacedBy = {{"fixed"},        {"moving"},        {"fixed_mask"},    {"moving_mask"},
                                          {"fixed_weight"}, {"moving_weight"}, {"initial", false}};
@@ -463,9 +533,12 @@ absl::Status Navigate(const ParsedFlags& flags, CommandContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
   if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths, flags.Has("coarse_field")));
+  std::vector<MaskFiles> masks(paths.size());
+  INTRAWARP_RETURN_IF_ERROR(FindMasks(flags, "frame_masks", paths, &MaskFiles::mask, masks));
+  INTRAWARP_RETURN_IF_ERROR(FindMasks(flags, "frame_weights", paths, &MaskFiles::weight, masks));
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
-  Navigation navigation(context, std::move(paths), field_dir, flags.Has("shared_memory"));
+  Navigation navigation(context, std::move(paths), std::move(masks), field_dir, flags.Has("shared_memory"));
   INTRAWARP_ASSIGN_OR_RETURN(client::Route route, RouteOf(kPlacedBy, flags, context));
   StagedInputs inputs(context, flags, *registration);
   const v1::NavigateConfig config = MakeConfig(flags, *field);
@@ -478,7 +551,7 @@ absl::Status Navigate(const ParsedFlags& flags, CommandContext& context) {
   absl::Status streamed = routed.Open();
   if (!streamed.ok() && !inputs.staged()) return streamed;
   const bool recovers = context.servers().has_several() || !context.routing_key().empty();
-  if (streamed.ok()) streamed = navigation.Run(routed, config, recovers);
+  if (streamed.ok()) streamed = navigation.Run(routed, config, inputs, recovers);
   const absl::Status deleted = inputs.DeleteAll(routed.address());
   PrintFrames(navigation);
   if (flags.Has("shared_memory")) TellTransfers(navigation.transfers());
@@ -498,6 +571,10 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
        .placeholder = "DIR",
        .help = "every volume in it, in the order of names (f8 before f16)",
        .required = true},
+      {.name = "frame_masks",
+       .placeholder = "DIR",
+       .help = "masks of single frames, in files of the frames' names; the other frames have that of all frames"},
+      {.name = "frame_weights", .placeholder = "DIR", .help = "likewise weights of single frames, from 0 to 1"},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
       {.name = "coarse_field",
        .type = FlagType::kSwitch,
@@ -547,6 +624,8 @@ std::vector<Command> NavigateCommands() {
            "Prints one line a frame: name, verdict, latency, reasons, expected error; a terminal shows these names.\n"
            "A frame that fails is reported, and the next one starts from the last good result; the exit status is\n"
            "then 1. Without --method the server chooses by the first frame.\n"
+           "The mask of all frames is --moving_mask, or --fixed_mask with --moving; likewise weights. A file in\n"
+           "--frame_masks and --frame_weights is uploaded before its frame and deleted after its answer.\n"
            "A frame that --latest supersedes is not a failure. With several servers (or --routing_key) a session\n"
            "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
            "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"

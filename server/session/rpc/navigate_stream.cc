@@ -4,7 +4,9 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -37,6 +39,15 @@ constexpr size_t kReadAhead = 4;
 // Requests for shared memory that are refused before the stream ends: answers that the client does not read take
 // memory.
 constexpr int kMaxRefusedOffers = 16;
+
+// The digests of a frame's own masks, for its record.
+std::vector<std::pair<std::string, std::string>> DigestsOf(const NavigateFrame& frame) {
+  std::vector<std::pair<std::string, std::string>> digests;
+  if (frame.masks == nullptr) return digests;
+  if (frame.masks->mask != nullptr) digests.emplace_back("mask", frame.masks->mask->content_digest);
+  if (frame.masks->weight != nullptr) digests.emplace_back("weight", frame.masks->weight->content_digest);
+  return digests;
+}
 
 absl::Status ClientIsGone() { return absl::CancelledError("the client is gone"); }
 
@@ -290,7 +301,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
         const v1::FrameResult& result = response.result();
         LogWorkEnd({LogRoom::kRegistration, "frame", trace_id(), frame->number}, frame->status, frame->latency);
         audit_->Frame(SessionName(session_->id()),
-                      {frame->number, frame->checksum, frame->status, frame->latency.total()},
+                      {frame->number, frame->checksum, frame->status, frame->latency.total(), DigestsOf(*frame)},
                       result.has_report() ? &result.report() : nullptr);
         return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(response));
       });

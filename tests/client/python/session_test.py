@@ -84,6 +84,52 @@ def test_landmarks_go_with_the_frames_that_follow(fake, server, pair):
     ]
 
 
+def test_masks_go_with_the_frames_that_follow(fake, server, pair):
+    seen = {}
+
+    def note(header):
+        seen[header.frame_number] = (header.mask, header.weight)
+        return False
+
+    fake.rule("Frame", review="FOLDING", when=note)
+    mask = server.put(pair.moving)
+    with server.navigate(fixed=pair.fixed, method="rigid", frame_masks=True) as session:
+        for masks in ({}, {"mask": mask}, {"mask": mask.name, "weight": mask}, {}):
+            session.set_masks(**masks)
+            session.send(pair.moving)
+        take(session, 4)
+        with pytest.raises(iw.InvalidArgument):
+            session.set_masks(mask="fixed.nii")
+        with pytest.raises(iw.InvalidArgument):
+            session.set_masks(weight=pair.moving)
+    name = mask.name
+    assert [seen[i] for i in sorted(seen)] == [("", ""), (name, ""), (name, name), ("", "")]
+
+
+def test_a_mask_that_is_gone_is_an_error_of_its_frame(server, pair):
+    mask = server.put(pair.moving)
+    with server.navigate(fixed=pair.fixed, method="rigid", frame_masks=True) as session:
+        session.set_masks(mask)
+        mask.delete()
+        session.send(pair.moving)
+        gone = session.receive(timeout=10).error
+        session.set_masks()
+        session.send(pair.moving)
+        assert isinstance(gone, iw.NotFound) and session.receive(timeout=10).error is None
+
+
+def test_masks_of_frames_take_a_session_that_expects_them(server, pair):
+    mask = server.put(pair.moving)
+    with server.navigate(fixed=pair.fixed, method="rigid") as session:
+        for masks in ({"mask": mask}, {"weight": mask}):
+            with pytest.raises(iw.InvalidArgument) as caught:
+                session.set_masks(**masks)
+            assert caught.value.field == "frame_masks"
+        session.set_masks()  # nothing to refuse
+        session.send(pair.moving)
+        assert session.receive(timeout=10).error is None
+
+
 def test_landmarks_may_be_taken_back_while_a_frame_is_made(fake, server, pair):
     """Another thread's set_landmarks(None) comes at the worst moment: after the frame has looked at the landmarks."""
 
@@ -338,6 +384,7 @@ def test_the_configuration_reaches_the_server(fake, server, pair):
         idle_timeout=60,
         max_pending=3,
         coarse_field=True,
+        frame_masks=True,
         frame_geometry=pair.fixed,
         error_limit_mm=2,
     ) as session:
@@ -348,7 +395,7 @@ def test_the_configuration_reaches_the_server(fake, server, pair):
     assert config.overload_policy == v1.OVERLOAD_POLICY_LATEST_WINS and config.cancel_running
     assert config.frame_deadline.seconds == 1 and config.late_frames == v1.LATE_FRAMES_DELIVER and config.rate_hz == 5
     assert config.resume_window.seconds == 30 and config.idle_timeout.seconds == 60 and config.max_pending == 3
-    assert config.coarse_field and list(config.frame_geometry.size) == [20, 18, 16]
+    assert config.coarse_field and config.frame_masks and list(config.frame_geometry.size) == [20, 18, 16]
 
 
 def test_coarse_fields(server, pair):

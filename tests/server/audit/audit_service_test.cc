@@ -229,10 +229,13 @@ TEST_F(AuditServiceTest, EachFrameOfASessionHasARecord) {
   ASSERT_TRUE(Put("resident", ResidentImage()).ok());
   v1::NavigateConfig config = RigidConfig();
   config.set_session_id(kPatient);
+  config.set_frame_masks(true);
   const std::string trace = "0af7651916cd43dd8448eb211c80319c";
   const auto stream = client_->Navigate(config, {.traceparent = absl::StrCat("00-", trace, "-b7ad6b7169203331-01")});
   for (int n = 1; n <= 3; ++n) {
-    ASSERT_TRUE(stream->Send(MakeFrame(n)).ok());
+    client::Frame frame = MakeFrame(n);
+    if (n == 3) frame.mask = "volumes/resident";
+    ASSERT_TRUE(stream->Send(frame).ok());
     const auto answer = stream->Receive(nullptr);
     ASSERT_TRUE(answer.ok()) << answer.status();
   }
@@ -255,7 +258,9 @@ TEST_F(AuditServiceTest, EachFrameOfASessionHasARecord) {
     EXPECT_EQ(frames[i]["trace"], trace);
     EXPECT_TRUE(frames[i]["quality"].contains("affine"));
     EXPECT_EQ(frames[i]["crc32c"].get<std::string>().size(), 8u);
+    EXPECT_EQ(frames[i].contains("sha256"), i == 2);
   }
+  EXPECT_EQ(frames[2]["sha256"], json({{"mask", session["sha256"]["resident"]}}));
   EXPECT_NE(frames[0]["crc32c"], frames[1]["crc32c"]);
 }
 

@@ -182,6 +182,32 @@ TEST_P(SeveralDevicesTest, VolumesOnBothDevicesAreRegisteredAsOnOne) {
   EXPECT_EQ(Volume("fixed")->replicas->Find(1), copy);
 }
 
+TEST_P(SeveralDevicesTest, WeightsOnAnotherDeviceAreCopiedAsMasksAre) {
+  PutPair();
+  std::vector<float> weights = RandomFloats(Grid().voxels(), 4, 0.1f, 1);
+  PutVolume("weight", Grid(), weights);
+  PutVolume("mask", Grid(), std::vector<float>(Grid().voxels(), 1));
+  ASSERT_EQ(DeviceOf(*Volume("weight")), 1);
+  const int mask_device = DeviceOf(*Volume("mask"));
+  const auto request = [](const char* moving) {
+    v1::RegisterRequest made = Request(moving);
+    made.mutable_options()->set_fixed_weight("volumes/weight");
+    made.mutable_options()->set_fixed_mask("volumes/mask");
+    return made;
+  };
+  const RegisterAnswer beside = Register(request("moving"));
+  ASSERT_TRUE(beside.status.ok()) << beside.status.error_message();
+  EXPECT_EQ(beside.result->report().device(), NameOf(1));
+  EXPECT_FALSE(HasReplica("weight", 0));
+  const RegisterAnswer apart = Register(request("twin"));
+  ASSERT_TRUE(apart.status.ok()) << apart.status.error_message();
+  EXPECT_EQ(apart.result->report().device(), NameOf(0));
+  EXPECT_TRUE(HasReplica("weight", 0));
+  EXPECT_TRUE(HasReplica("mask", 1 - mask_device));
+  EXPECT_TRUE(apart.chunks.bytes() == beside.chunks.bytes());
+  EXPECT_FALSE(Register(Request("twin")).chunks.bytes() == apart.chunks.bytes()) << "weights have to matter";
+}
+
 TEST_P(SeveralDevicesTest, AReplicaGoesWithItsVolume) {
   PutPair();
   ASSERT_TRUE(Register(Request("moving", StageKind::kRigid)).status.ok());
@@ -294,6 +320,117 @@ TEST_P(SeveralDevicesTest, SessionsSpreadOverTheDevices) {
     ASSERT_OK(carrier->Send(GoodFrame(2)));
     EXPECT_EQ(Answers(*carrier, 2)[1].status().code(), 0);
   }
+}
+
+// A session on each device, and "volumes/mask", which leaves out a half, on one of them.
+class MaskedFramesTest : public SeveralDevicesTest {
+ protected:
+  void SetUp() override {
+    PutVolume("fixed", Grid(), ResidentImage());
+    std::vector<float> half(Grid().voxels());
+    for (size_t i = 0; i < half.size(); ++i) half[i] = i % Grid().size.x < 20 ? 0 : 1;
+    PutVolume("mask", Grid(), half);
+    home_ = DeviceOf(*Volume("mask"));
+  }
+  // On the device that does not have the mask, or on the one that has.
+  std::unique_ptr<Carrier> OpenAway(bool latest_wins = false) {
+    std::unique_ptr<Carrier> first = OpenMasked("first", latest_wins), second = OpenMasked("second", latest_wins);
+    return first->session().context().index == home_ ? std::move(second) : std::move(first);
+  }
+  std::unique_ptr<Carrier> OpenMasked(const std::string& id, bool latest_wins = false) {
+    v1::NavigateConfig config = RigidConfig();
+    config.set_fixed("volumes/fixed");
+    config.set_session_id(id);
+    config.set_frame_masks(true);
+    config.mutable_idle_timeout()->set_seconds(std::chrono::seconds(kIdleTimeout).count());
+    if (latest_wins) config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
+    return Open(config);
+  }
+  static std::vector<v1::NavigateRequest> MaskedFrame(int n) {
+    std::vector<v1::NavigateRequest> frame = GoodFrame(n);
+    frame[0].mutable_frame()->set_mask("volumes/mask");
+    return frame;
+  }
+  // Copies to the other device wait until it is let go.
+  TransferQueue::Turn HoldCopies() {
+    std::promise<TransferQueue::Turn> held;
+    context().devices.transfers().Submit(home_, 1 - home_,
+                                         [&](TransferQueue::Turn turn) { held.set_value(std::move(turn)); });
+    return held.get_future().get();
+  }
+
+  int home_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Pairs, MaskedFramesTest, testing::ValuesIn(Pairs()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(MaskedFramesTest, AMaskComesToTheDeviceOfItsFrame) {
+  const std::unique_ptr<Carrier> sessions[] = {OpenMasked("first"), OpenMasked("second")};
+  EXPECT_NE(sessions[0]->session().context().index, sessions[1]->session().context().index);
+  EXPECT_FALSE(HasReplica("mask", 1 - home_)) << "no frame has named it";
+  std::vector<std::string> maps;
+  for (const auto& carrier : sessions) {
+    ASSERT_OK(carrier->Send(MaskedFrame(1)));
+    const v1::FrameResult result = Answers(*carrier, 1)[0];
+    ASSERT_EQ(result.status().code(), 0) << result.status().message();
+    maps.push_back(result.report().affine().SerializeAsString());
+  }
+  EXPECT_EQ(maps[0], maps[1]);
+  EXPECT_TRUE(HasReplica("mask", 1 - home_));
+}
+
+// In the order of its frames, whoever has to wait for a mask.
+TEST_P(MaskedFramesTest, AFrameWaitsForItsMaskAndThoseBehindItDo) {
+  const std::unique_ptr<Carrier> carrier = OpenAway();
+  TransferQueue::Turn held = HoldCopies();
+  ASSERT_OK(carrier->Send(MaskedFrame(1)));
+  ASSERT_OK(carrier->Send(GoodFrame(2)));
+  EXPECT_TRUE(carrier->Answers().empty());
+  EXPECT_EQ(carrier->statistics().frames_in_flight(), 2);
+  held.reset();
+  const std::vector<v1::FrameResult>& answers = Answers(*carrier, 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(answers[i].frame_number(), i + 1);
+    EXPECT_EQ(answers[i].status().code(), 0) << answers[i].status().message();
+  }
+  // The copy is there now, and nothing has to be waited for.
+  held = HoldCopies();
+  ASSERT_OK(carrier->Send(MaskedFrame(3)));
+  EXPECT_EQ(Answers(*carrier, 3)[2].status().code(), 0);
+}
+
+TEST_P(MaskedFramesTest, AFrameThatIsSupersededWaitsForNoMask) {
+  const std::unique_ptr<Carrier> carrier = OpenAway(/*latest_wins=*/true);
+  TransferQueue::Turn held = HoldCopies();
+  ASSERT_OK(carrier->Send(MaskedFrame(1)));
+  ASSERT_OK(carrier->Send(GoodFrame(2)));
+  EXPECT_EQ(Answers(*carrier, 2)[1].status().code(), 0) << carrier->Answers()[1].status().message();
+  EXPECT_EQ(ReasonOf(carrier->Answers()[0].status()), v1::FRAME_SUPERSEDED);
+  // The masks of one frame come at a time.
+  ASSERT_OK(carrier->Send(MaskedFrame(3)));
+  EXPECT_EQ(carrier->statistics().frames_in_flight(), 1);
+  held.reset();
+  EXPECT_EQ(Answers(*carrier, 3)[2].status().code(), 0) << carrier->Answers()[2].status().message();
+}
+
+TEST_P(MaskedFramesTest, AMaskMayComeWhenItsSessionIsOver) {
+  std::unique_ptr<Carrier> carrier = OpenAway();
+  TransferQueue::Turn held = HoldCopies();
+  ASSERT_OK(carrier->Send(MaskedFrame(1)));
+  carrier->Finish();
+  carrier.reset();
+  held.reset();
+  EXPECT_TRUE(Eventually([this] { return HasReplica("mask", 1 - home_); }));
+}
+
+TEST_P(MaskedFramesTest, AMaskThatCannotComeIsAnErrorOfItsFrame) {
+  const std::unique_ptr<Carrier> carrier = OpenAway();
+  Lose(home_);
+  ASSERT_OK(carrier->Send(MaskedFrame(1)));
+  ASSERT_OK(carrier->Send(GoodFrame(2)));
+  const std::vector<v1::FrameResult>& answers = Answers(*carrier, 2);
+  EXPECT_EQ(ReasonOf(answers[0].status()), v1::DEVICE_LOST);
+  EXPECT_EQ(answers[1].status().code(), 0) << answers[1].status().message();
 }
 
 TEST_P(SeveralDevicesTest, AFailedDeviceTakesOnlyItsOwnSessionsAlong) {

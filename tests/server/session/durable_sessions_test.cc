@@ -161,6 +161,54 @@ TEST_P(DurableSessionsTest, ASessionGoesOnFromItsLastGoodTransform) {
   }
 }
 
+// Weights of the session and of a frame: the frames after a restart have the bits that they have without one.
+TEST_P(DurableSessionsTest, WeightsCountAfterARestartAsBefore) {
+  for (const char* const id : {"weight", "own"}) {
+    std::vector<float> weights(static_cast<size_t>(Grid().voxels()));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const size_t at = *id == 'o' ? weights.size() - 1 - i : i;
+      weights[i] = 0.1f + 0.9f * static_cast<float>(at) / static_cast<float>(weights.size());
+    }
+    ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(Grid(), weights, id, id)).ok());
+  }
+  v1::NavigateConfig config = Config(StageKind::kAffine);
+  config.mutable_options()->set_moving_weight("volumes/weight");
+  config.set_frame_masks(true);
+  const auto with_own = [](int n) {
+    std::vector<v1::NavigateRequest> frame = GoodFrame(n);
+    frame[0].mutable_frame()->set_weight("volumes/own");
+    return frame;
+  };
+  auto carrier = Open(config);
+  Run(*carrier, 1, 2);
+  WaitUntilDurable(carrier->session(), 2);
+  files_->Unplug();
+  const auto send_both = [&](Carrier& to, size_t first) {
+    EXPECT_OK(to.Send(GoodFrame(3)));
+    EXPECT_OK(to.Send(with_own(4)));
+    const std::vector<v1::FrameResult>& answers = Answers(to, first + 2);
+    std::vector<std::string> transforms;
+    for (size_t i = first; i < first + 2; ++i) {
+      EXPECT_EQ(answers[i].status().code(), 0) << answers[i].status().message();
+      EXPECT_EQ(answers[i].report().options().moving_weight(), i == first ? "volumes/weight" : "volumes/own");
+      transforms.push_back(TransformOf(answers[i]));
+    }
+    return transforms;
+  };
+  const std::vector<std::string> expected = send_both(*carrier, 2);
+  carrier->Break();
+  carrier.reset();
+  LosePower();
+  auto resumed = Resume("s");
+  ASSERT_OK(resumed.status());
+  const v1::NavigateConfig described = (*resumed)->session().Describe().config();
+  EXPECT_TRUE(described.frame_masks());
+  EXPECT_EQ(described.options().moving_weight(), "volumes/weight");
+  EXPECT_TRUE(send_both(**resumed, 0) == expected);
+  (*resumed)->Finish();
+  EXPECT_TRUE(Eventually([this] { return Rows().empty(); }));
+}
+
 TEST_P(DurableSessionsTest, ASessionKeepsItsChoiceOfStages) {
   v1::NavigateConfig config = Config();
   config.clear_options();

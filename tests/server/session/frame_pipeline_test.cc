@@ -375,6 +375,24 @@ TEST_P(FramePipelineTest, TheCostOfAFrameThatWasCutShortIsNotLearnt) {
   EXPECT_TRUE(Eventually([&] { return context().jobs.costs().cells() == 1; }));
 }
 
+TEST_P(FramePipelineTest, FramesWithMasksOfTheirOwnCostOtherwise) {
+  PutVolume("mask", Grid(), std::vector<float>(Grid().voxels(), 1));
+  v1::NavigateConfig config = RigidConfig();
+  config.set_frame_masks(true);
+  auto carrier = Open(config);
+  const std::pair<const char*, const char*> named[] = {
+      {"", ""}, {"volumes/mask", ""}, {"", "volumes/mask"}, {"volumes/mask", "volumes/mask"}, {"volumes/mask", ""}};
+  const size_t kinds[] = {1, 2, 3, 4, 4};
+  for (int n = 1; n <= 5; ++n) {
+    std::vector<v1::NavigateRequest> frame = GoodFrame(n);
+    frame[0].mutable_frame()->set_mask(named[n - 1].first);
+    frame[0].mutable_frame()->set_weight(named[n - 1].second);
+    ASSERT_OK(carrier->Send(frame));
+    EXPECT_EQ(Answers(*carrier, n)[n - 1].status().code(), 0) << carrier->Answers()[n - 1].status().message();
+    EXPECT_TRUE(Eventually([&] { return context().jobs.costs().cells() == kinds[n - 1]; })) << n;
+  }
+}
+
 TEST_P(FramePipelineTest, StopDropsWhatIsUnderWay) {
   FieldGate gate;
   v1::NavigateConfig config = FieldConfig();

@@ -2,6 +2,7 @@
 // A frame from its header to its job, without a stream. frame_pipeline_test.cc registers frames.
 #include "server/session/navigate_frame.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/context/limits.h"
 #include "server/monitor/registry.h"
@@ -89,11 +91,13 @@ class NavigateFrameTest : public testing::Test {
   // The resident image in the setup lies on it.
   const std::unique_ptr<Device> device_ = *OpenDevice("cpu");
   ServerLimits limits_;
+  VolumeStore volumes_;
   Registry registry_;
   const RegistrationMetrics metrics_{registry_};
   PartialContext parts_;
   ServerContext context_ = [this] {
     parts_.limits = &limits_;
+    parts_.volumes = &volumes_;
     parts_.registration = &metrics_;
     return parts_.Make();
   }();
@@ -109,7 +113,7 @@ TEST_F(NavigateFrameTest, AHeaderAnnouncesTheFrame) {
   EXPECT_EQ(frame->pixel_type, PixelType::kInt16);
   EXPECT_EQ(frame->rescale, (Rescale{2, -1024}));
   EXPECT_EQ(frame->total_bytes, 2 * kVoxels);
-  EXPECT_FALSE(frame->deadline || frame->landmarks);
+  EXPECT_FALSE(frame->deadline || frame->landmarks || frame->masks);
   EXPECT_EQ(With([](v1::FrameHeader&) {})->rescale, Rescale());
 }
 
@@ -191,6 +195,85 @@ TEST_F(NavigateFrameTest, AnEmptyListOfLandmarksIsNotNone) {
   EXPECT_EQ((*two->landmarks)[1].fixed.x, 4);
 }
 
+class FrameMasksTest : public NavigateFrameTest {
+ protected:
+  FrameMasksTest() {
+    setup_.owner = "ann";
+    setup_.frame_masks = true;
+  }
+  // A volume in the store; only its grid is looked at.
+  std::shared_ptr<const StoredVolume> Volume(const std::string& id, const std::string& owner, Int3 size = kSize) {
+    auto volume = std::make_shared<StoredVolume>();
+    volume->id = id;
+    volume->owner = owner;
+    OwnedContext owned = *OwnedContext::Create(*device_, size_t{8} << 20);
+    const std::vector<float> voxels(static_cast<size_t>(Grid(size).voxels()), 1);
+    volume->image = *PreparedImage::Prepare(owned.context(), voxels.data(), PixelType::kFloat32, 1, 0, Grid(size));
+    EXPECT_TRUE(volumes_.Insert(volume).ok());
+    return volume;
+  }
+  static std::function<void(v1::FrameHeader&)> Names(const std::string& mask, const std::string& weight) {
+    return [=](v1::FrameHeader& header) {
+      header.set_mask(mask);
+      header.set_weight(weight);
+    };
+  }
+  absl::Status StatusOf(const std::string& mask, const std::string& weight) {
+    v1::FrameHeader header = Header();
+    Names(mask, weight)(header);
+    return Parse(header, *NewFrame());
+  }
+  void ExpectNotFound(const std::string& mask, const std::string& weight, const std::string& resource) {
+    const absl::Status status = StatusOf(mask, weight);
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(resource));
+  }
+};
+
+TEST_F(FrameMasksTest, AFrameHoldsTheVolumesThatItNames) {
+  const auto mask = Volume("mask", "ann"), weight = Volume("weight", "ann");
+  EXPECT_EQ(With(Names("", ""))->masks, nullptr);
+  const auto masked = With(Names("volumes/mask", ""));
+  ASSERT_NE(masked->masks, nullptr);
+  EXPECT_EQ(masked->masks->mask, mask);
+  EXPECT_EQ(masked->masks->weight, nullptr);
+  const auto both = With(Names("volumes/mask", "volumes/weight"));
+  EXPECT_EQ(both->masks->mask, mask);
+  EXPECT_EQ(both->masks->weight, weight);
+  ASSERT_TRUE(volumes_.Erase("weight", Identity{"ann", Role::kFrame}).ok());
+  EXPECT_EQ(both->masks->weight->id, "weight") << "deleted, and held";
+  ExpectNotFound("volumes/mask", "volumes/weight", "volumes/weight");
+}
+
+TEST_F(FrameMasksTest, AMaskTakesASessionThatExpectsOne) {
+  Volume("mask", "ann");
+  setup_.frame_masks = false;
+  EXPECT_EQ(With(Names("", ""))->masks, nullptr);
+  ExpectRefused("frame.mask", Names("volumes/mask", ""));
+  ExpectRefused("frame.weight", Names("", "volumes/mask"));
+}
+
+TEST_F(FrameMasksTest, AMaskLiesOnTheGridOfItsFrame) {
+  Volume("mask", "ann");
+  Volume("other", "ann", {10, 9, 7});
+  ExpectRefused("frame.mask", Names("volumes/other", ""));
+  ExpectRefused("frame.weight", Names("volumes/mask", "volumes/other"));
+  ExpectRefused("frame.mask", [](v1::FrameHeader& header) {
+    Names("volumes/mask", "")(header);
+    header.mutable_geometry()->set_origin(1, 0.5);
+  });
+  ExpectRefused("frame.weight", Names("volumes/mask", "mask"));
+}
+
+TEST_F(FrameMasksTest, AVolumeOfAnotherOwnerIsNoMask) {
+  const auto mask = Volume("mask", "bob");
+  ExpectNotFound("volumes/mask", "", "volumes/mask");
+  ExpectNotFound("", "volumes/mask", "volumes/mask");
+  ExpectNotFound("volumes/nothing", "", "volumes/nothing");
+  setup_.owner = "bob";
+  EXPECT_EQ(With(Names("volumes/mask", ""))->masks->mask, mask);
+}
+
 class FrameWorkspaceTest : public NavigateFrameTest {
  protected:
   FrameWorkspaceTest() {
@@ -231,6 +314,22 @@ TEST_F(FrameWorkspaceTest, ALargerFrameTakesTheWorkspaceOfItsSize) {
     header.set_total_bytes(8 * kVoxels);
   });
   EXPECT_GT(ExtraWorkspaceBytes(*device_, setup_, *wider), 0);
+}
+
+// A session whose frames name no masks takes no memory for them, so that a device has places for as many as before.
+TEST_F(FrameWorkspaceTest, MasksOfFramesTakeMemoryWhereTheyAreExpected) {
+  const int64_t without = SessionWorkspaceBytes(*device_, setup_);
+  setup_.frame_masks = true;
+  const int64_t with = SessionWorkspaceBytes(*device_, setup_);
+  EXPECT_GE(with, without + kVoxels);
+  EXPECT_LT(with, without + 3 * kVoxels) << "bytes, of all levels";
+  // There is room for one mask, whoever names it.
+  auto mask = std::make_shared<StoredVolume>();
+  mask->image = setup_.resident->image.In(Buffer());
+  setup_.plan.moving_mask = mask;
+  EXPECT_EQ(SessionWorkspaceBytes(*device_, setup_), with);
+  setup_.frame_masks = false;
+  EXPECT_EQ(SessionWorkspaceBytes(*device_, setup_), with);
 }
 
 TEST_F(FrameWorkspaceTest, AFrameThatWasCancelledDoesNotRun) {

@@ -126,6 +126,7 @@ TEST_P(NavigateSessionTest, EveryMethodAndTypeOfPixelsWarmsUp) {
       v1::NavigateConfig config = RigidConfig(is_fixed);
       SetMethod(*config.mutable_options()->mutable_stages(0), kind);
       config.mutable_options()->mutable_budget()->set_nanos(1);
+      config.set_frame_masks(is_fixed);
       auto carrier = Open(config);
       EXPECT_TRUE(carrier->session().Describe().warm()) << static_cast<int>(kind);
       carrier->Finish();

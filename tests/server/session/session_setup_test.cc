@@ -106,7 +106,7 @@ TEST_F(SessionSetupTest, EveryDefaultIsFilledIn) {
   config_.set_resume(false);
   const SessionSetup setup = With([](v1::NavigateConfig&) {});
   EXPECT_EQ(setup.owner, "ann");
-  EXPECT_FALSE(setup.by_admin || setup.is_durable || setup.coarse_field || setup.cancel_running);
+  EXPECT_FALSE(setup.by_admin || setup.is_durable || setup.coarse_field || setup.cancel_running || setup.frame_masks);
   EXPECT_EQ(setup.resident, ct_);
   EXPECT_TRUE(setup.resident_is_fixed);
   EXPECT_TRUE(setup.plan.automatic);
@@ -127,7 +127,7 @@ TEST_F(SessionSetupTest, EveryDefaultIsFilledIn) {
   EXPECT_FALSE(resolved.has_resume());
   EXPECT_EQ(resolved.max_pending(), 2);
   EXPECT_EQ(resolved.overload_policy(), v1::OVERLOAD_POLICY_KEEP_ALL);
-  EXPECT_TRUE(resolved.has_cancel_running() && resolved.has_coarse_field());
+  EXPECT_TRUE(resolved.has_cancel_running() && resolved.has_coarse_field() && resolved.has_frame_masks());
   EXPECT_EQ(resolved.late_frames(), v1::LATE_FRAMES_DROP);
   EXPECT_TRUE(resolved.has_resume_window());
   EXPECT_EQ(resolved.idle_timeout().seconds(), 900);
@@ -363,6 +363,12 @@ TEST_F(SessionSetupTest, ACoarseFieldComesFromADeformationThatIsNamed) {
     coarse([](v1::Stage& stage) { stage.mutable_ffd(); })(config);
     config.mutable_options()->clear_stages();
   });
+}
+
+TEST_F(SessionSetupTest, FramesHaveMasksWhereTheConfigSaysSo) {
+  const SessionSetup setup = With([](v1::NavigateConfig& config) { config.set_frame_masks(true); });
+  EXPECT_TRUE(setup.frame_masks);
+  EXPECT_TRUE(setup.resolved.frame_masks());
 }
 
 TEST_F(SessionSetupTest, WithAWindowASessionOutlivesARestartWhereTheServerKeepsItsObjects) {

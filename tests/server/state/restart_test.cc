@@ -222,6 +222,48 @@ TEST_P(RestartTest, ResultsComeBackWithTheirReportsAndRequests) {
   EXPECT_EQ(context().transforms.size(), 3);
 }
 
+// The repeated request finds the result; the same work under another id has the same bits from the weights on the disk.
+TEST_P(RestartTest, AResultWithWeightsIsFoundAndMadeAgain) {
+  UploadPair();
+  const auto put = [this](const char* id, const Geometry& grid, float least) {
+    std::vector<float> weights(static_cast<size_t>(grid.voxels()));
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = least + (1 - least) * static_cast<float>(i % 7) / 6;
+    ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(grid, weights, id, id), nullptr, 1 << 20).ok());
+  };
+  put("fixed_weight", FixedGrid(), 0.1f);
+  put("moving_weight", MovingGrid(), 0.3f);
+  put("other_weight", FixedGrid(), 0.6f);
+  const auto request = [](const char* id, const std::string& fixed_weight) {
+    v1::RegisterRequest made = AffineThen(StageKind::kFfd);
+    made.set_request_id(id);
+    made.mutable_options()->set_fixed_weight(fixed_weight);
+    made.mutable_options()->set_moving_weight("volumes/moving_weight");
+    made.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    return made;
+  };
+  const RegisterAnswer first = Register(request("r", "volumes/fixed_weight"));
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  const std::string transform = TransformOf(Id(first.result->transform()));
+  const std::string weight = Volume("volumes/fixed_weight");
+  Restart();
+  EXPECT_TRUE(Volume("volumes/fixed_weight") == weight);
+  EXPECT_TRUE(TransformOf(Id(first.result->transform())) == transform);
+  const RegisterAnswer again = Register(request("r", "volumes/fixed_weight"));
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.result->SerializeAsString(), first.result->SerializeAsString());
+  EXPECT_TRUE(again.chunks.bytes() == first.chunks.bytes());
+  EXPECT_EQ(again.result->report().options().fixed_weight(), "volumes/fixed_weight");
+  EXPECT_EQ(context().transforms.size(), 1);
+  EXPECT_EQ(ReasonOf(Register(request("r", "volumes/other_weight")).status), v1::REQUEST_ID_REUSED);
+  EXPECT_EQ(ReasonOf(Register(request("r", "")).status), v1::REQUEST_ID_REUSED);
+  const RegisterAnswer anew = Register(request("anew", "volumes/fixed_weight"));
+  ASSERT_TRUE(anew.status.ok()) << anew.status.error_message();
+  EXPECT_TRUE(anew.chunks.bytes() == first.chunks.bytes());
+  const RegisterAnswer other = Register(request("other", "volumes/other_weight"));
+  ASSERT_TRUE(other.status.ok()) << other.status.error_message();
+  EXPECT_FALSE(other.chunks.bytes() == first.chunks.bytes()) << "weights have to matter";
+}
+
 TEST_P(RestartTest, AResultTakesMemoryOfUploadsUntilItIsKept) {
   PutPair();
   const auto use = [this] { return context().ledger.use(Resource::kUploading); };

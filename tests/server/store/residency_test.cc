@@ -193,6 +193,55 @@ TEST_P(ResidencyTest, PinnedVolumesAndThoseOfSessionsStay) {
   EXPECT_THAT(List(), HasSubstr("a!")) << "a restart keeps the pin";
 }
 
+TEST_P(ResidencyTest, AMaskOfAFrameComesBackAndStaysForIt) {
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(Put(id).ok());
+  v1::NavigateConfig config;
+  config.set_fixed("volumes/a");
+  config.set_frame_masks(true);
+  SetMethod(*config.mutable_options()->add_stages(), StageKind::kRigid);
+  auto carrier = Open(config);
+  for (const char* id : {"c", "d"}) ASSERT_TRUE(Put(id).ok());
+  EXPECT_EQ(List(), "a(b)cd");
+  const auto masked = [](int number) {
+    std::vector<v1::NavigateRequest> frame = FrameRequests(number, kGrid, Voxels("c"));
+    frame[0].mutable_frame()->set_mask("volumes/b");
+    return frame;
+  };
+  ASSERT_OK(carrier->Send(masked(1)));
+  EXPECT_EQ(Answers(*carrier, 1)[0].status().code(), 0) << carrier->Answers()[0].status().message();
+  EXPECT_EQ(List(), "ab(c)d");
+  // Nobody takes it from a frame that is being received.
+  std::vector<v1::NavigateRequest> frame = masked(2);
+  ASSERT_OK(carrier->Send({frame[0]}));
+  for (const char* id : {"e", "f"}) ASSERT_TRUE(Put(id).ok());
+  EXPECT_EQ(List(), "ab(c)(d)(e)f");
+  frame.erase(frame.begin());
+  ASSERT_OK(carrier->Send(frame));
+  EXPECT_EQ(Answers(*carrier, 2)[1].status().code(), 0) << carrier->Answers()[1].status().message();
+}
+
+// A frame counts as a use of its mask.
+TEST_P(ResidencyTest, AMaskThatFramesNameGoesLast) {
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(Put(id).ok());
+  v1::NavigateConfig config;
+  config.set_fixed("volumes/a");
+  config.set_frame_masks(true);
+  SetMethod(*config.mutable_options()->add_stages(), StageKind::kRigid);
+  auto carrier = Open(config);
+  std::vector<v1::NavigateRequest> frame = FrameRequests(1, kGrid, Voxels("c"));
+  frame[0].mutable_frame()->set_weight("volumes/none");
+  frame[0].mutable_frame()->set_mask("volumes/b");
+  ASSERT_OK(carrier->Send(frame));
+  EXPECT_EQ(Answers(*carrier, 1)[0].status().code(), grpc::NOT_FOUND);
+  frame = FrameRequests(2, kGrid, Voxels("c"));
+  frame[0].mutable_frame()->set_mask("volumes/b");
+  ASSERT_OK(carrier->Send(frame));
+  EXPECT_EQ(Answers(*carrier, 2)[1].status().code(), 0) << carrier->Answers()[1].status().message();
+  EXPECT_TRUE(EventuallyEvictable(2)) << Page();
+  ASSERT_TRUE(Put("d").ok());
+  EXPECT_EQ(List(), "ab(c)d");
+}
+
 TEST_P(ResidencyTest, ManyWaitForOneLoad) {
   for (const char* id : {"a", "b", "c", "d"}) ASSERT_TRUE(Put(id).ok());
   ASSERT_EQ(List(), "(a)bcd");

@@ -230,9 +230,10 @@ TEST_F(AuditTrailTest, EachFrameHasARecord) {
   call.Frame("sessions/or3", {7, 0xbeef, absl::OkStatus(), milliseconds(40)}, &report);
   call.Frame("sessions/or3",
              {8, 0, WithReason(absl::DeadlineExceededError("late"), v1::DEADLINE_PASSED), milliseconds(90)}, nullptr);
+  call.Frame("sessions/or3", {9, 0, absl::OkStatus(), milliseconds(40), {{"mask", std::string(32, '\2')}}}, &report);
   const std::string digest = trail_.NameDigest("sessions/or3");
   const std::vector<Json> records = Records();
-  ASSERT_THAT(records, SizeIs(2));
+  ASSERT_THAT(records, SizeIs(3));
   EXPECT_EQ(records[0]["action"], "frame");
   EXPECT_EQ(records[0]["frame"], 7);
   EXPECT_EQ(records[0]["crc32c"], "0000beef");
@@ -246,6 +247,9 @@ TEST_F(AuditTrailTest, EachFrameHasARecord) {
   EXPECT_EQ(records[1]["outcome"], "DEADLINE_EXCEEDED");
   EXPECT_EQ(records[1]["reason"], "DEADLINE_PASSED");
   EXPECT_FALSE(records[1].contains("quality"));
+  std::string mask;
+  for (int i = 0; i < 32; ++i) mask += "02";
+  EXPECT_EQ(records[2]["sha256"], Json({{"mask", mask}}));
 }
 
 TEST_F(AuditTrailTest, WhileNothingCanBeWrittenCallsAreToldSo) {

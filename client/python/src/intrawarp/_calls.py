@@ -736,6 +736,7 @@ class Calls(Core):
             timeout=arguments["timeout"],
             key=resident.key,
             affine_only=last in ("rigid", "affine"),
+            frame_masks=bool(arguments["frame_masks"]),
         )
         session = SessionCore(self, stage, settings, cancellation)
         await session.open()
@@ -770,6 +771,8 @@ def session_config(arguments: Dict[str, Any]) -> v1.NavigateConfig:
         config.cancel_running = bool(arguments["cancel_running"])
     if arguments["coarse_field"]:
         config.coarse_field = True
+    if arguments["frame_masks"]:
+        config.frame_masks = True
     if arguments["max_pending"] is not None:
         config.max_pending = int(arguments["max_pending"])
     if arguments["rate"] is not None:

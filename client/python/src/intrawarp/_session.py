@@ -35,6 +35,17 @@ _SLOT_PAUSE = 0.0005
 Stage = Callable[[Link, bool], Awaitable[v1.NavigateConfig]]
 
 
+def _name_of(volume: Any, field: str) -> str:
+    """The name of a volume that lies on the server; "" for None."""
+    state = getattr(volume, "_state", volume)
+    name = "" if state is None else getattr(state, "name", state)
+    if state is None or isinstance(name, str) and name.startswith("volumes/"):
+        return str(name)
+    raise errors.InvalidArgument(
+        f"{field}: a volume that lies on the server, by its handle or its name", fields=((field, "must be one"),)
+    )
+
+
 class StaleField(errors.IntrawarpError):
     """There is no field yet, or it is older than `max_age`."""
 
@@ -171,6 +182,7 @@ class SessionSettings:
         timeout: Optional[float] = None,
         key: str = "",
         affine_only: bool = False,
+        frame_masks: bool = False,
     ) -> None:
         self.latest = latest
         self.recovers = recovers
@@ -182,6 +194,7 @@ class SessionSettings:
         self.timeout = timeout
         self.key = key
         self.affine_only = affine_only
+        self.frame_masks = frame_masks
 
 
 class _Frame:
@@ -229,6 +242,8 @@ class SessionCore:
         self._sending = self._io.condition()
         # For the frames that are made from now on; None: the landmarks of the config.
         self._landmarks: Optional[v1.LandmarkList] = None
+        # The names of volumes, likewise; empty: those of the config.
+        self._masks = ("", "")
         self._in_flight: "Dict[int, _Frame]" = {}
         self._mailbox: Optional[_Frame] = None
         self._last_number: Optional[int] = None
@@ -401,11 +416,21 @@ class SessionCore:
         landmarks = self._landmarks  # set_landmarks may replace them at any time, from any thread
         if landmarks is not None:
             header.landmarks.CopyFrom(landmarks)
+        header.mask, header.weight = self._masks
         self._last_number = int(number)
         return _Frame(int(number), header, view, keep, taken, acquired)
 
     def set_landmarks(self, landmarks: Any) -> None:
         self._landmarks = None if landmarks is None else v1.LandmarkList(landmarks=landmark_messages(landmarks))
+
+    def set_masks(self, mask: Any, weight: Any) -> None:
+        if not self.settings.frame_masks and (mask is not None or weight is not None):
+            raise errors.InvalidArgument(
+                "frame_masks: masks of frames take a session that was opened with frame_masks=True",
+                fields=(("frame_masks", "is not set"),),
+            )
+        # One assignment, so that a frame has both or neither.
+        self._masks = (_name_of(mask, "mask"), _name_of(weight, "weight"))
 
     def _first_number(self) -> int:
         session = self.opened.session if self.opened is not None else None

@@ -208,7 +208,7 @@ class Server:
         arguments = {'method': method, 'stage_options': stage_options, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'fixed_weight': fixed_weight, 'moving_weight': moving_weight, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'id': id, 'request_id': request_id, 'ttl': ttl}
         return Operation(self._core, run(self._core.start_register(fixed, moving, arguments, timeout, cancel)))
 
-    def navigate(self, fixed: Any=None, moving: Any=None, *, method: Method='auto', field: Optional[str]=None, stride: Any=None, region: Any=None, latest: bool=False, cancel_running: Optional[bool]=None, deadline: Optional[float]=None, late: Optional[str]=None, rate: Optional[float]=None, resume: Optional[float]=None, id: str='', idle_timeout: Optional[float]=None, max_pending: Optional[int]=None, coarse_field: bool=False, frame_geometry: Any=None, frame_axes: Optional[str]=None, shared_memory: Optional[bool]=None, max_answers: int=32, fixed_mask: Any=None, moving_mask: Any=None, fixed_weight: Any=None, moving_weight: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=False, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, landmarks: Any=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Session':
+    def navigate(self, fixed: Any=None, moving: Any=None, *, method: Method='auto', field: Optional[str]=None, stride: Any=None, region: Any=None, latest: bool=False, cancel_running: Optional[bool]=None, deadline: Optional[float]=None, late: Optional[str]=None, rate: Optional[float]=None, resume: Optional[float]=None, id: str='', idle_timeout: Optional[float]=None, max_pending: Optional[int]=None, coarse_field: bool=False, frame_masks: bool=False, frame_geometry: Any=None, frame_axes: Optional[str]=None, shared_memory: Optional[bool]=None, max_answers: int=32, fixed_mask: Any=None, moving_mask: Any=None, fixed_weight: Any=None, moving_weight: Any=None, initial: Any=None, budget: Optional[float]=None, best_effort: Optional[bool]=None, error_limit_mm: Optional[float]=None, error_map: bool=False, error_at: Any=None, keep_deformation: Optional[bool]=None, find_missing_tissue: Optional[bool]=None, landmarks: Any=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None, **stage_options: Any) -> 'Session':
         """Opens a session: a stream of frames, each registered to the resident volume from the last good result.
 
         Args:
@@ -228,6 +228,8 @@ class Server:
             idle_timeout: a session without a frame for so long is closed; None: 15 minutes.
             max_pending: frames that the server reads ahead; None: 2.
             coarse_field: each answer also brings the field before the finest level (Answer.coarse).
+            frame_masks: frames may have masks and weights of their own (`Session.set_masks`), for which the server
+                takes memory.
             frame_geometry, frame_axes: the grid of frames that are sent as arrays, and their axes ("zyx"); the server
                 takes memory for that grid at once.
             shared_memory: None: used where the server is on this host and offers it; True: an error where it is not;
@@ -239,7 +241,7 @@ class Server:
         Raises:
             Those of `register`; Busy with TOO_MANY_SESSIONS; SharedMemoryUnavailable with shared_memory=True.
         """
-        arguments = {'method': method, 'stage_options': stage_options, 'field': field, 'stride': stride, 'region': region, 'latest': latest, 'cancel_running': cancel_running, 'deadline': deadline, 'late': late, 'rate': rate, 'resume': resume, 'id': id, 'idle_timeout': idle_timeout, 'max_pending': max_pending, 'coarse_field': coarse_field, 'frame_geometry': frame_geometry, 'frame_axes': frame_axes, 'shared_memory': shared_memory, 'max_answers': max_answers, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'fixed_weight': fixed_weight, 'moving_weight': moving_weight, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'timeout': timeout}
+        arguments = {'method': method, 'stage_options': stage_options, 'field': field, 'stride': stride, 'region': region, 'latest': latest, 'cancel_running': cancel_running, 'deadline': deadline, 'late': late, 'rate': rate, 'resume': resume, 'id': id, 'idle_timeout': idle_timeout, 'max_pending': max_pending, 'coarse_field': coarse_field, 'frame_masks': frame_masks, 'frame_geometry': frame_geometry, 'frame_axes': frame_axes, 'shared_memory': shared_memory, 'max_answers': max_answers, 'fixed_mask': fixed_mask, 'moving_mask': moving_mask, 'fixed_weight': fixed_weight, 'moving_weight': moving_weight, 'initial': initial, 'budget': budget, 'best_effort': best_effort, 'error_limit_mm': error_limit_mm, 'error_map': error_map, 'error_at': error_at, 'keep_deformation': keep_deformation, 'find_missing_tissue': find_missing_tissue, 'landmarks': landmarks, 'timeout': timeout}
         return Session(run(self._core.open_session(fixed, moving, arguments, cancel)))
 
     def put_transform(self, source: Any, *, id: str='', ttl: Optional[float]=None, beside: Any=None, timeout: Optional[float]=None, cancel: Optional[Cancellation]=None) -> 'Transform':
@@ -625,6 +627,12 @@ class Session:
         """Landmarks for the frames that are sent from now on, as of `Server.navigate`; an empty list: none; None: those
         that the session was opened with."""
         self._core.set_landmarks(landmarks)
+
+    def set_masks(self, mask: Any=None, weight: Any=None) -> None:
+        """A mask and weights for the frames that are sent from now on, on their grid, in a session with
+        `frame_masks=True`: volumes on the server, by handle or name "volumes/ID"; None: those that the session was
+        opened with. After a move to another server they have to be set anew."""
+        self._core.set_masks(mask, weight)
 
     def receive(self, *, timeout: Optional[float]=None) -> Optional[Answer]:
         """The next answer, in order; None when the session has ended well. Raises the error that ended it, and

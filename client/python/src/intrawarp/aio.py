@@ -398,6 +398,7 @@ class Server:
         idle_timeout: Optional[float] = None,
         max_pending: Optional[int] = None,
         coarse_field: bool = False,
+        frame_masks: bool = False,
         frame_geometry: Any = None,
         frame_axes: Optional[str] = None,
         shared_memory: Optional[bool] = None,
@@ -438,6 +439,8 @@ class Server:
             idle_timeout: a session without a frame for so long is closed; None: 15 minutes.
             max_pending: frames that the server reads ahead; None: 2.
             coarse_field: each answer also brings the field before the finest level (Answer.coarse).
+            frame_masks: frames may have masks and weights of their own (`Session.set_masks`), for which the server
+                takes memory.
             frame_geometry, frame_axes: the grid of frames that are sent as arrays, and their axes ("zyx"); the server
                 takes memory for that grid at once.
             shared_memory: None: used where the server is on this host and offers it; True: an error where it is not;
@@ -465,6 +468,7 @@ class Server:
             "idle_timeout": idle_timeout,
             "max_pending": max_pending,
             "coarse_field": coarse_field,
+            "frame_masks": frame_masks,
             "frame_geometry": frame_geometry,
             "frame_axes": frame_axes,
             "shared_memory": shared_memory,
@@ -1137,6 +1141,12 @@ class Session:
         """Landmarks for the frames that are sent from now on, as of `Server.navigate`; an empty list: none; None: those
         that the session was opened with."""
         self._core.set_landmarks(landmarks)
+
+    def set_masks(self, mask: Any = None, weight: Any = None) -> None:
+        """A mask and weights for the frames that are sent from now on, on their grid, in a session with
+        `frame_masks=True`: volumes on the server, by handle or name "volumes/ID"; None: those that the session was
+        opened with. After a move to another server they have to be set anew."""
+        self._core.set_masks(mask, weight)
 
     async def receive(self, *, timeout: Optional[float] = None) -> Optional[Answer]:
         """The next answer, in order; None when the session has ended well. Raises the error that ended it, and

@@ -1096,6 +1096,11 @@ class FakeServer:
             if deadline and late_ms > 0 and config.late_frames != v1.LATE_FRAMES_DELIVER:
                 statistics.frames_missed += 1
                 raise _refuse("DEADLINE_PASSED", "the frame's deadline has passed", field="frame.deadline")
+            for path, mask in (("frame.mask", header.mask), ("frame.weight", header.weight)):
+                if mask and not config.frame_masks:
+                    raise _refuse("INVALID_FIELD", "takes a session with config.frame_masks", field=path)
+                if mask:
+                    self._image_named(mask)
             image = _image_of(header.geometry, header.pixel_type, header, bytes(frame.data))
             resident = self._image_named(config.fixed or config.moving)
             fixed, moving = (resident, image) if config.fixed else (image, resident)

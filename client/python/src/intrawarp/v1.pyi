@@ -886,7 +886,8 @@ class NavigateConfig(Message):
     frame_deadline: GoogleProtobufDuration
     late_frames: int
     coarse_field: bool
-    def __init__(self, *, fixed: Optional[str] = ..., moving: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., field: Optional[FieldRequest] = ..., max_pending: Optional[int] = ..., overload_policy: Optional[int] = ..., cancel_running: Optional[bool] = ..., session_id: Optional[str] = ..., resume: Optional[bool] = ..., resume_window: Optional[GoogleProtobufDuration] = ..., idle_timeout: Optional[GoogleProtobufDuration] = ..., rate_hz: Optional[float] = ..., frame_geometry: Optional[Geometry] = ..., frame_pixel_type: Optional[int] = ..., frame_deadline: Optional[GoogleProtobufDuration] = ..., late_frames: Optional[int] = ..., coarse_field: Optional[bool] = ...) -> None: ...
+    frame_masks: bool
+    def __init__(self, *, fixed: Optional[str] = ..., moving: Optional[str] = ..., options: Optional[RegistrationOptions] = ..., field: Optional[FieldRequest] = ..., max_pending: Optional[int] = ..., overload_policy: Optional[int] = ..., cancel_running: Optional[bool] = ..., session_id: Optional[str] = ..., resume: Optional[bool] = ..., resume_window: Optional[GoogleProtobufDuration] = ..., idle_timeout: Optional[GoogleProtobufDuration] = ..., rate_hz: Optional[float] = ..., frame_geometry: Optional[Geometry] = ..., frame_pixel_type: Optional[int] = ..., frame_deadline: Optional[GoogleProtobufDuration] = ..., late_frames: Optional[int] = ..., coarse_field: Optional[bool] = ..., frame_masks: Optional[bool] = ...) -> None: ...
 
 class SharedMemoryRequest(Message):
     frame_slots: int
@@ -923,7 +924,9 @@ class FrameHeader(Message):
     deadline: GoogleProtobufDuration
     slot: SharedSlot
     landmarks: LandmarkList
-    def __init__(self, *, frame_number: Optional[int] = ..., geometry: Optional[Geometry] = ..., pixel_type: Optional[int] = ..., total_bytes: Optional[int] = ..., acquisition_time: Optional[GoogleProtobufTimestamp] = ..., rescale: Optional[Rescale] = ..., deadline: Optional[GoogleProtobufDuration] = ..., slot: Optional[SharedSlot] = ..., landmarks: Optional[LandmarkList] = ...) -> None: ...
+    mask: str
+    weight: str
+    def __init__(self, *, frame_number: Optional[int] = ..., geometry: Optional[Geometry] = ..., pixel_type: Optional[int] = ..., total_bytes: Optional[int] = ..., acquisition_time: Optional[GoogleProtobufTimestamp] = ..., rescale: Optional[Rescale] = ..., deadline: Optional[GoogleProtobufDuration] = ..., slot: Optional[SharedSlot] = ..., landmarks: Optional[LandmarkList] = ..., mask: Optional[str] = ..., weight: Optional[str] = ...) -> None: ...
 
 class LandmarkList(Message):
     landmarks: RepeatedMessage[Landmark]
