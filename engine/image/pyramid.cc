@@ -146,7 +146,9 @@ int64_t PreparedImage::WorkspaceBytes(const Geometry& geometry, PixelType type) 
   size_t gradients = 0;
   for (const Geometry& g : PyramidGeometries(geometry)) gradients += MeanGradientWorkspaceBytes(g);
   const size_t staged = ConvertsInPlace(type) ? 0 : Arena::Rounded(geometry.voxels() * BytesPerPixel(type));
-  return Arena::Rounded(sizeof(PreparedScalars)) + std::max({staged, StatisticsWorkspaceBytes(geometry), gradients});
+  const size_t window = ApplyWindowWorkspaceBytes(geometry);
+  return Arena::Rounded(sizeof(PreparedScalars)) +
+         std::max({staged, StatisticsWorkspaceBytes(geometry), gradients, window});
 }
 
 PreparedImage PreparedImage::In(Buffer memory) const {
@@ -220,7 +222,8 @@ absl::StatusOr<PreparedImage> PreparedImage::ThroughWindow(const ExecContext& ct
 }
 
 int64_t PreparedImage::WindowWorkspaceBytes() const {
-  return window_ ? static_cast<int64_t>(LevelBytes(geometry())) : 0;
+  if (!window_) return 0;
+  return static_cast<int64_t>(LevelBytes(geometry()) + ApplyWindowWorkspaceBytes(*window_, geometry()));
 }
 
 }  // namespace intrawarp

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/base/status_macros.h"
+#include "engine/image/inpaint.h"
 #include "engine/image/window_kernels.h"
 
 namespace intrawarp {
@@ -23,8 +25,13 @@ constexpr double kLeastBackground = 0.2;
 // Extremes lie further out than the first, and are clamped to the second.
 constexpr double kExtreme = 6;
 constexpr double kClampedTo = 0.5;
-// Neighbours in tissue are correlated by more than this, in noise by less.
+// Neighbours in tissue are correlated by more than the first, in noise by less; voxels kDistantVoxels away in tissue by
+// more than the second, in smooth noise by less.
 constexpr double kLeastCorrelation = 0.5;
+constexpr double kLeastDistantCorrelation = 0.25;
+// What lies this far out, in ranges, is painted over where it is at most this part of the samples.
+constexpr double kPaintedFrom = 1;
+constexpr double kFew = 0.005;
 
 struct Range {
   double low = 0;
@@ -86,19 +93,26 @@ bool IsStepFromBackground(float value, double end, const Range& range, const std
   return static_cast<double>(near) >= kLeastBackground * static_cast<double>(rest.size());
 }
 
-// Pearson's correlation of the samples in `range` with their neighbours in it; 0 where there are too few.
-double NeighbourCorrelation(const IntensitySamples& samples, const Range& range) {
+// Pearson's correlation of the samples in `range` with others of the same places in it; 0 where there are too few.
+double Correlation(const std::vector<float>& samples, const std::vector<float>& others, const Range& range) {
   double n = 0, a = 0, b = 0, aa = 0, bb = 0, ab = 0;
   const auto is_inside = [&](float v) { return v >= range.low && v <= range.high; };
-  for (size_t i = 0; i < samples.values.size(); ++i) {
-    if (!is_inside(samples.values[i]) || !is_inside(samples.neighbours[i])) continue;
-    const double u = (samples.values[i] - range.low) / range.length();
-    const double v = (samples.neighbours[i] - range.low) / range.length();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!is_inside(samples[i]) || !is_inside(others[i])) continue;
+    const double u = (samples[i] - range.low) / range.length();
+    const double v = (others[i] - range.low) / range.length();
     ++n, a += u, b += v, aa += u * u, bb += v * v, ab += u * v;
   }
   if (n < kLeastSamples) return 0;
   const double variances = (aa - a * a / n) * (bb - b * b / n);
   return variances > 0 ? (ab - a * b / n) / std::sqrt(variances) : 0;
+}
+
+// Whether few of the samples lie beyond `limit` in that direction.
+bool AreFewBeyond(const std::vector<float>& samples, double limit, double direction) {
+  const auto beyond =
+      std::count_if(samples.begin(), samples.end(), [&](float v) { return direction * (v - limit) > 0; });
+  return static_cast<double>(beyond) <= kFew * static_cast<double>(samples.size());
 }
 
 // What takes the place of `value`, the minimum or the maximum of the image; absent where it is not a fill.
@@ -135,22 +149,40 @@ std::optional<IntensityWindow> FindWindow(const IntensitySamples& samples, float
   }
   const Range range = CentralRange(values);
   if (!(range.length() > 0)) return is_needed ? std::optional(window) : std::nullopt;
-  const bool has_structure = is_needed || NeighbourCorrelation(samples, range) >= kLeastCorrelation;
-  const auto clamp = [&](float& limit, double end, double direction) {
+  const bool has_structure = is_needed || Correlation(samples.values, samples.neighbours, range) >= kLeastCorrelation;
+  const auto clamp = [&](float& limit, float& painted_from, double end, double direction) {
     const bool is_extreme = direction * (limit - end) > kExtreme * range.length();
     if (!is_extreme || !has_structure) return;
     // Beyond a fill there are only blends of it with the others.
-    const double to = limit == window.fill ? kExtreme : kClampedTo;
-    limit = static_cast<float>(end + direction * to * range.length());
+    const bool is_fill = limit == window.fill;
+    const double far_end = end + direction * kPaintedFrom * range.length();
+    if (!is_fill && AreFewBeyond(values, far_end, direction) &&
+        Correlation(samples.values, samples.distant, range) >= kLeastDistantCorrelation) {
+      painted_from = static_cast<float>(far_end);
+    }
+    limit = static_cast<float>(end + direction * (is_fill ? kExtreme : kClampedTo) * range.length());
     is_needed = true;
   };
-  clamp(window.low, range.low, -1);
-  clamp(window.high, range.high, 1);
+  clamp(window.low, window.paint_below, range.low, -1);
+  clamp(window.high, window.paint_above, range.high, 1);
   return is_needed ? std::optional(window) : std::nullopt;
 }
 
 absl::Status ApplyWindow(const ExecContext& ctx, const IntensityWindow& window, ConstVolumeView in, VolumeView out) {
-  return INTRAWARP_DISPATCH(ctx, ApplyWindow, window, in, out);
+  if (!window.paints()) return INTRAWARP_DISPATCH(ctx, MapThroughWindow, window, in, out);
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(uint8_t * marks, ctx.arena().Allocate<uint8_t>(in.geometry.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(MarkExtremes(ctx, {window.paint_below, window.paint_above}, in, marks));
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, MapThroughWindow, window, in, out));
+  return InpaintThin(ctx, marks, out);
+}
+
+size_t ApplyWindowWorkspaceBytes(const Geometry& geometry) {
+  return Arena::Rounded(geometry.voxels()) + InpaintWorkspaceBytes(geometry);
+}
+
+size_t ApplyWindowWorkspaceBytes(const IntensityWindow& window, const Geometry& geometry) {
+  return window.paints() ? ApplyWindowWorkspaceBytes(geometry) : 0;
 }
 
 absl::Status EnqueueSamples(const ExecContext& ctx, ConstVolumeView volume, RawSamples* out) {
@@ -160,8 +192,10 @@ absl::Status EnqueueSamples(const ExecContext& ctx, ConstVolumeView volume, RawS
 IntensitySamples SamplesOf(const Geometry& geometry, const RawSamples& raw) {
   const int count = SampleCount(geometry.voxels());
   const int corners = geometry.is_2d() ? 4 : 8;
-  return {
-      {raw.values, raw.values + count}, {raw.neighbours, raw.neighbours + count}, {raw.corners, raw.corners + corners}};
+  return {{raw.values, raw.values + count},
+          {raw.neighbours, raw.neighbours + count},
+          {raw.distant, raw.distant + count},
+          {raw.corners, raw.corners + corners}};
 }
 
 }  // namespace intrawarp

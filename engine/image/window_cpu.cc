@@ -12,7 +12,7 @@ absl::Status EnqueueSamples(const ExecContext&, ConstVolumeView volume, RawSampl
   return absl::OkStatus();
 }
 
-absl::Status ApplyWindow(const ExecContext&, const IntensityWindow& window, ConstVolumeView in, VolumeView out) {
+absl::Status MapThroughWindow(const ExecContext&, const IntensityWindow& window, ConstVolumeView in, VolumeView out) {
   const Int3 n = in.geometry.size;
   ParallelFor(int64_t{n.y} * n.z, [&](int64_t row) {
     const float* from = in.data + row * n.x;

@@ -14,6 +14,7 @@ namespace intrawarp {
 struct RawSamples {
   float values[kIntensitySamples];
   float neighbours[kIntensitySamples];
+  float distant[kIntensitySamples];
   float corners[8];
 };
 
@@ -41,9 +42,12 @@ INTRAWARP_HD inline void TakeSample(const float* volume, Int3 n, int i, RawSampl
   const int64_t voxels = int64_t{n.x} * n.y * n.z;
   const int64_t voxel = SampledVoxel(voxels, i);
   out->values[i] = volume[voxel];
-  out->neighbours[i] = volume[voxel % n.x + 1 < n.x ? voxel + 1 : voxel];
+  const int64_t rest = n.x - 1 - voxel % n.x;
+  out->neighbours[i] = volume[voxel + (rest < 1 ? rest : 1)];
+  out->distant[i] = volume[voxel + (rest < kDistantVoxels ? rest : kDistantVoxels)];
 }
 
+// A voxel that is not painted over.
 INTRAWARP_HD inline float Through(const IntensityWindow& w, float v) {
   if (v == w.fill) return w.fill_becomes;
   return v < w.low ? w.low : v > w.high ? w.high : v;
@@ -55,8 +59,8 @@ IntensitySamples SamplesOf(const Geometry& geometry, const RawSamples& raw);
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status EnqueueSamples(const ExecContext& ctx, ConstVolumeView volume,
                                                          RawSamples* out);
-                             absl::Status ApplyWindow(const ExecContext& ctx, const IntensityWindow& window,
-                                                      ConstVolumeView in, VolumeView out);)
+                             absl::Status MapThroughWindow(const ExecContext& ctx, const IntensityWindow& window,
+                                                           ConstVolumeView in, VolumeView out);)
 
 }  // namespace intrawarp
 

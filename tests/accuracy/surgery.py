@@ -18,7 +18,7 @@ import svg
 RODS = ['--kind=plain', '--rods=8']
 # The words of `intrawarp phantom`; --kind=NAME where there are none.
 KINDS = {'resection': [], 'ablation': [], 'sliding': [], 'needle': [], 'gas': [], 'truncation': [],
-         'truncation 0': ['--kind=truncation', '--padding=0'], 'rods': RODS,
+         'truncation 0': ['--kind=truncation', '--padding=0'], 'rods': [*RODS, '--outliers_in=both'],
          'rods fixed': [*RODS, '--outliers_in=fixed'], 'rods moving': [*RODS, '--outliers_in=moving']}
 OURS = {'auto': [],
         'auto, find missing': ['--find_missing_tissue'],

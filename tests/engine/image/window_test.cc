@@ -148,6 +148,92 @@ TEST_P(WindowTest, MetalIsClamped) {
   EXPECT_LE(window->low, -1000);
 }
 
+// The value that a part `q` of the sorted values lies below.
+double QuantileOf(Values values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[std::llround(q * (values.size() - 1))];
+}
+
+TEST_P(WindowTest, ThinMetalIsPaintedOver) {
+  const Geometry g = Grid({64, 64, 20});
+  const Values clean = Thorax(g, -1000);
+  const float largest = *std::max_element(clean.begin(), clean.end());
+  // Two rods along z in soft tissue, some voxels from lungs and air.
+  const auto from_rod = [&](int64_t i) {
+    const int x = i % g.size.x, y = i / g.size.x % g.size.y;
+    return std::min(std::abs(x - 29), std::abs(x - 35)) + std::abs(y - 22);
+  };
+  Values values = clean;
+  for (int64_t i = 0; i < g.voxels(); ++i) {
+    if (from_rod(i) == 0) values[i] = 20 * largest;
+  }
+  const absl::StatusOr<PreparedImage> image = Prepare(values, g);
+  ASSERT_OK(image);
+  ASSERT_TRUE(image->window());
+  const double low = QuantileOf(values, 0.02), high = QuantileOf(values, 0.98);
+  EXPECT_NEAR(image->window()->paint_above, high + (high - low), 0.05 * (high - low)) << "a range beyond";
+  EXPECT_EQ(image->window()->paint_below, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(Finest(*image), values) << "the voxels as they came";
+
+  EXPECT_EQ(image->WindowWorkspaceBytes(),
+            static_cast<int64_t>(Arena::Rounded(g.voxels() * sizeof(float)) + 2 * Arena::Rounded(g.voxels())));
+  contexts_.push_back(*OwnedContext::Create(device(), image->WindowWorkspaceBytes()));
+  const ExecContext context = contexts_.back().context();
+  ArenaScope scope(context.arena());
+  const absl::StatusOr<PreparedImage> through = PreparedImage::ThroughWindow(context, *image);
+  ASSERT_OK(through);
+  ASSERT_OK(device().Synchronize(context.stream()));
+  const Values seen = Finest(*through);
+  for (int64_t i = 0; i < g.voxels(); ++i) {
+    if (from_rod(i) > 1) {
+      ASSERT_EQ(seen[i], std::min(clean[i], image->window()->high)) << i;
+    } else {
+      ASSERT_NEAR(seen[i], 40, 30) << "the mean of noise of 15 HU: " << i;
+    }
+  }
+  EXPECT_EQ(image->statistics().maximum, *std::max_element(seen.begin(), seen.end()));
+
+  const absl::StatusOr<PreparedImage> frame = Prepare(values, g, FinestLevel::kThroughWindow);
+  ASSERT_OK(frame);
+  EXPECT_FALSE(frame->window());
+  EXPECT_EQ(Finest(*frame), seen);
+}
+
+TEST_P(WindowTest, WhatIsNotThinMetalIsNotPaintedOver) {
+  const Geometry g = Grid({64, 64, 20});
+  std::mt19937 engine(11);
+  // Bones of 3000 HU, and air.
+  Values bones = Thorax(g, -1000);
+  for (float& v : bones) v = v > 600 ? 3000 : v;
+  EXPECT_FALSE(WindowOf(bones, g));
+  // More rods than a few.
+  Values many = Thorax(g, -1000);
+  for (int64_t i = 0; i < g.voxels(); ++i) {
+    if (i % g.size.x % 8 == 4 && i / g.size.x % g.size.y % 8 == 4) many[i] = 20000;
+  }
+  const std::optional<IntensityWindow> of_many = WindowOf(many, g);
+  ASSERT_TRUE(of_many);
+  EXPECT_FALSE(of_many->paints());
+  // Vessels in noise that interpolation has smoothed: 3 voxels in a row are correlated, voxels further apart are not.
+  Values noise(g.voxels() + 2), vessels;
+  for (float& v : noise) v = Normal(engine, 0, 10);
+  for (int64_t i = 0; i < g.voxels(); ++i) {
+    const int x = i % g.size.x, y = i / g.size.x % g.size.y;
+    vessels.push_back(x == y && x > 30 && x < 40 ? 900 : noise[i] + noise[i + 1] + noise[i + 2]);
+  }
+  const std::optional<IntensityWindow> of_vessels = WindowOf(vessels, g);
+  ASSERT_TRUE(of_vessels);
+  EXPECT_FALSE(of_vessels->paints());
+  // Two values, labels, and a background with a little in it.
+  Values two(g.voxels(), 0), labels, dots(g.voxels(), 0);
+  for (int64_t i = 0; i < g.voxels(); ++i) {
+    two[i] = i % g.size.x == 12;
+    labels.push_back(static_cast<float>(i / g.size.x % g.size.y / 9));
+    if (i % 3001 == 5) dots[i] = 4000;
+  }
+  for (const Values& values : {two, labels, dots, Values(g.voxels(), 3)}) EXPECT_FALSE(WindowOf(values, g));
+}
+
 TEST_P(WindowTest, LevelsAndStatisticsAreThroughTheWindowAndTheVoxelsAsTheyCame) {
   const Geometry g = Grid({61, 57, 19});
   const Values padded = Thorax(g, -3024);
