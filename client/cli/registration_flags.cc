@@ -239,6 +239,11 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .placeholder = "W",
        .help = "weight of the total variation of ffd, which lets tissue slide; default 0",
        .minimum = 0},
+      {.name = "sliding",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "ffd of tissue that slides along tissue: two deformations, each of its own part of the image; with "
+               "--metric=ssd"},
       {.name = "optimizer", .placeholder = "lbfgs|cg", .help = "of ffd; default lbfgs", .choices = {"lbfgs", "cg"}},
       {.name = "fluid_sigma",
        .type = FlagType::kNumber,

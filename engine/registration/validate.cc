@@ -163,6 +163,17 @@ absl::Status ValidateStart(const RegistrationInput& input) {
   return ValidateInitial("initial_transform", input.initial_transform->affine());
 }
 
+// Nobody knows of which layer a landmark is.
+absl::Status ValidateSliding(const RegistrationInput& input) {
+  for (size_t i = 0; i < input.stages.size(); ++i) {
+    const auto* ffd = std::get_if<FfdOptions>(&input.stages[i]);
+    if (ffd == nullptr || !ffd->sliding || input.landmarks.empty()) continue;
+    return Within(absl::StrCat("stages[", i, "]"),
+                  Unimplemented("sliding", "landmarks of tissue that slides are not in this version"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateSamples(const RegistrationInput& input, absl::string_view field, int64_t samples) {
@@ -184,6 +195,7 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateWeight("moving_weight", *input.moving, input.moving_weight));
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry(), input.stages));
   INTRAWARP_RETURN_IF_ERROR(ValidateLandmarks(input.landmarks));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSliding(input));
   if (input.find_missing_tissue && IsSliceToVolume(input)) {
     return Unimplemented("find_missing_tissue", "missing tissue of a slice in a volume is not in this version");
   }

@@ -122,6 +122,7 @@ absl::StatusOr<StageOptions> FfdFromProto(const v1::FfdStage& from) {
   if (from.has_jacobian_weight()) to.jacobian_weight = from.jacobian_weight();
   if (from.has_total_variation_weight()) to.total_variation_weight = from.total_variation_weight();
   INTRAWARP_ASSIGN_OR_RETURN(to.optimizer, OptimizerFromProto(from.optimizer()));
+  to.sliding = from.sliding();
   return to;
 }
 
@@ -165,6 +166,7 @@ struct ToMessage {
     if (from.jacobian_weight) to.set_jacobian_weight(*from.jacobian_weight);
     if (from.total_variation_weight) to.set_total_variation_weight(*from.total_variation_weight);
     to.set_optimizer(OptimizerToProto(from.optimizer));
+    to.set_sliding(from.sliding);
   }
   void operator()(const LogDemonsOptions& from) const {
     v1::LogDemonsStage& to = *stage.mutable_log_demons();

@@ -25,7 +25,9 @@ OURS = {'auto': [],
         'search,ffd': ['--method=search,ffd', '--metric=lncc', '--spacing_vox=3', '--bending_weight=0.05',
                        '--total_variation_weight=0.1', '--keep_deformation'],
         'search,ffd, find missing': ['--method=search,ffd', '--metric=lncc', '--spacing_vox=3', '--bending_weight=0.05',
-                                     '--total_variation_weight=0.1', '--keep_deformation', '--find_missing_tissue']}
+                                     '--total_variation_weight=0.1', '--keep_deformation', '--find_missing_tissue'],
+        'search,ffd, sliding': ['--method=search,ffd', '--metric=ssd', '--spacing_vox=12', '--sliding',
+                                '--keep_deformation']}
 NEAR_MM, FAR_MM = 10, 20
 
 

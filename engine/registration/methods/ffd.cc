@@ -17,6 +17,7 @@
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/nmi.h"
 #include "engine/registration/methods/grid_result.h"
+#include "engine/registration/methods/sliding.h"
 #include "engine/registration/optimise/descent.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
@@ -58,6 +59,10 @@ FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
 
 // Distance of control points at the finest level, mm.
 Vec3d Spacing(const Geometry& fixed, const FfdOptions& options) { return *options.spacing_vox * fixed.spacing; }
+// Two layers are merged on a grid of a voxel.
+Vec3d ResultSpacing(const Geometry& fixed, const FfdOptions& options) {
+  return options.sliding ? fixed.spacing : Spacing(fixed, options);
+}
 
 struct Weights {
   PenaltyWeights grid;
@@ -380,9 +385,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
 // The device memory that a position and a refined one take.
 int64_t PositionBytes(const Geometry& grid) { return 2 * Arena::Rounded(Elements(grid) * sizeof(float)); }
 
-int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
-                       const StageOptions& stage) {
-  const auto& options = std::get<FfdOptions>(stage);
+int64_t PlainWorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
+                            const FfdOptions& options) {
   int64_t level = 0, positions = 0;
   // A stage that continues a grid keeps the finest one on every level.
   for (bool keep : {false, true}) {
@@ -403,24 +407,64 @@ int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const P
   return positions + level;
 }
 
+// The objective on the grid that layers are merged on.
+int64_t MergedObjectiveBytes(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
+                             const FfdOptions& options) {
+  const Geometry& g = fixed.geometry();
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(g, ResultSpacing(g, options));
+  if (!grid.ok()) return 0;
+  const Geometry& moving_voxels = moving.levels()[MatchingLevel(moving, g)].volume.geometry;
+  return Arena::Rounded(Elements(*grid) * sizeof(float)) + Arena::Rounded(sizeof(MetricValue)) +
+         std::max(FfdEvaluatorBytes(device, *options.metric, g, moving_voxels, *grid),
+                  ResampleControlGridWorkspaceBytes(*grid));
+}
+
+int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
+                       const StageOptions& stage) {
+  const auto& options = std::get<FfdOptions>(stage);
+  const int64_t plain = PlainWorkspaceBytes(device, fixed, moving, options);
+  if (!options.sliding) return plain;
+  const SlidingBytes sliding = SlidingWorkspaceBytes(fixed);
+  const int64_t objective = MergedObjectiveBytes(device, fixed, moving, options);
+  return std::max(sliding.between, sliding.beside + std::max(plain, objective));
+}
+
 int64_t CoarseBytes(const PreparedImage& fixed, const StageOptions& stage) {
   const Vec3d spacing = Spacing(fixed.geometry(), std::get<FfdOptions>(stage));
   const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed.geometry(), spacing);
   return grid.ok() ? PositionBytes(*grid) : 0;
 }
 
-int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
-  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, Spacing(fixed, std::get<FfdOptions>(stage)));
+int64_t GridBytes(const Geometry& fixed, Vec3d spacing) {
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, spacing);
   return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+// Of sliding, with the transforms of two rounds of two layers and of the deformation before them.
+int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
+  constexpr int kOfLayers = 5;
+  const auto& options = std::get<FfdOptions>(stage);
+  const int64_t result = GridBytes(fixed, ResultSpacing(fixed, options));
+  return options.sliding ? result + kOfLayers * GridBytes(fixed, Spacing(fixed, options)) : result;
 }
 
 absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
                                                 const StageOptions& stage, const Transform& transform) {
   const auto& options = std::get<FfdOptions>(stage);
   const Geometry& fixed = images.fixed->geometry();
-  INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, Spacing(fixed, options)));
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, ResultSpacing(fixed, options)));
   INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, MetricAt(ctx, images, *options.metric, 0, transform, grid));
   return value.value;
+}
+
+absl::StatusOr<StageResult> RunAsAsked(const ExecContext& ctx, const StageTask& task) {
+  if (!std::get<FfdOptions>(task.options).sliding) return Run(ctx, task);
+  return RunSliding(ctx, task, {Run, Objective});
+}
+
+absl::Status ValidateSliding(const FfdOptions& options) {
+  if (!options.sliding || options.metric == MetricKind::kSsd) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kUnimplemented, "sliding", "only with the metric ssd in this version");
 }
 
 // Whether a control grid of the stage's spacing covers the image.
@@ -451,6 +495,7 @@ absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
     return FieldError(absl::StatusCode::kInvalidArgument, name,
                       absl::StrCat(*weight, ", must be finite and not negative"));
   }
+  INTRAWARP_RETURN_IF_ERROR(ValidateSliding(options));
   return ValidateSpacing(options, fixed);
 }
 
@@ -469,7 +514,7 @@ constinit const Method kFfdMethod = {.name = "ffd",
                                      .workspace_bytes = WorkspaceBytes,
                                      .coarse_bytes = CoarseBytes,
                                      .result_bytes = ResultBytes,
-                                     .run = Run,
+                                     .run = RunAsAsked,
                                      .objective = Objective};
 
 }  // namespace intrawarp

@@ -9,6 +9,8 @@
 // its levels has two (FfdOptions::kWarmLevels), which end at 3e-3. When the result of the finest level folds, its
 // control points are smoothed until it no longer does (fold_smoothing.h), within limits: of rounds, and of time, which
 // a checkpoint asks for every few rounds.
+//
+// With `sliding` it is two deformations, merged on a finer grid (sliding.h).
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_FFD_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_FFD_H_
 

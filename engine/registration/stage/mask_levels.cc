@@ -39,16 +39,23 @@ absl::Status FillMask(const ExecContext& ctx, const MaskSources& sources, MaskVi
 
 absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, const char* name,
                                                        const PreparedImage& image, const MaskSources& sources) {
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstMaskView mask, BuildMask(ctx, image.geometry(), sources));
+  if (mask.data != nullptr) return LevelsOfMask(ctx, name, image, mask);
   std::vector<MaskLevel> levels(image.levels().size());
   for (size_t i = 0; i < levels.size(); ++i) levels[i].count = image.levels()[i].volume.geometry.voxels();
-  INTRAWARP_ASSIGN_OR_RETURN(levels[0].mask, BuildMask(ctx, image.geometry(), sources));
-  if (levels[0].mask.data == nullptr) return levels;
+  return levels;
+}
+
+absl::StatusOr<std::vector<MaskLevel>> LevelsOfMask(const ExecContext& ctx, const char* name,
+                                                    const PreparedImage& image, ConstMaskView mask) {
+  std::vector<MaskLevel> levels(image.levels().size());
+  levels[0].mask = mask;
   INTRAWARP_ASSIGN_OR_RETURN(auto* counts, ctx.arena().Allocate<unsigned long long>(levels.size()));
   for (size_t i = 0; i < levels.size(); ++i) {
     if (i > 0) {
       const Geometry& grid = image.levels()[i].volume.geometry;
       INTRAWARP_ASSIGN_OR_RETURN(uint8_t * data, ctx.arena().Allocate<uint8_t>(grid.voxels()));
-      const MaskView out{data, grid, levels[0].mask.weight_per_unit};
+      const MaskView out{data, grid, mask.weight_per_unit};
       INTRAWARP_RETURN_IF_ERROR(DownsampleMask(ctx, levels[i - 1].mask, out));
       levels[i].mask = out;
     }

@@ -38,6 +38,11 @@ absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, c
                                                        const PreparedImage& image, const MaskSources& sources);
 int64_t MaskLevelsWorkspaceBytes(const PreparedImage& image);
 
+// The same for a mask on the grid of `image`, which has data and stays the finest level; MaskLevelsWorkspaceBytes is
+// enough.
+absl::StatusOr<std::vector<MaskLevel>> LevelsOfMask(const ExecContext& ctx, const char* name,
+                                                    const PreparedImage& image, ConstMaskView mask);
+
 // A mask on `grid`, in the arena: without data where the sources leave out nothing, with bytes of 0 and 1 without
 // weights, and otherwise with weight_per_unit = kWeightPerUnit. Stream-ordered; reads sources.left_out until the
 // stream is waited for.

@@ -79,6 +79,9 @@ struct FfdOptions {
   std::optional<double> jacobian_weight = std::nullopt;
   std::optional<double> total_variation_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
+  // Tissue slides along tissue: two deformations, each of its own part of the image, instead of one (sliding.h). The
+  // result then has a control point a voxel, and spacing_vox is that of both deformations. With ssd, without landmarks.
+  bool sliding = false;
 };
 
 constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {

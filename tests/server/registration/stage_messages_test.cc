@@ -54,6 +54,7 @@ v1::Stage WholeFfd() {
   ffd.set_jacobian_weight(0.75);
   ffd.set_total_variation_weight(0.125);
   ffd.set_optimizer(v1::OPTIMIZER_CONJUGATE_GRADIENT);
+  ffd.set_sliding(true);
   return stage;
 }
 
@@ -108,6 +109,7 @@ TEST(StageMessages, EachFieldOfAnFfdGoesWhereItBelongs) {
   EXPECT_EQ(options.jacobian_weight, 0.75);
   EXPECT_EQ(options.total_variation_weight, 0.125);
   EXPECT_EQ(options.optimizer, DescentMethod::kConjugateGradient);
+  EXPECT_TRUE(options.sliding);
 }
 
 TEST(StageMessages, EachFieldOfLogDemonsGoesWhereItBelongs) {
@@ -142,6 +144,7 @@ TEST(StageMessages, WhatIsNotSetIsLeftToTheMethod) {
   EXPECT_FALSE(ffd.metric || ffd.levels || ffd.iterations || ffd.spacing_vox || ffd.bending_weight ||
                ffd.elasticity_weight || ffd.jacobian_weight || ffd.total_variation_weight);
   EXPECT_EQ(ffd.optimizer, DescentMethod::kLbfgs);
+  EXPECT_FALSE(ffd.sliding);
   stage.mutable_log_demons();
   const auto demons = Get<LogDemonsOptions>(stage);
   EXPECT_FALSE(demons.levels || demons.iterations || demons.fluid_sigma || demons.diffusion_sigma || demons.max_step ||

@@ -597,7 +597,8 @@ class FfdStage(Message):
     jacobian_weight: float
     optimizer: int
     total_variation_weight: float
-    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., spacing_vox: Optional[float] = ..., bending_weight: Optional[float] = ..., elasticity_weight: Optional[float] = ..., jacobian_weight: Optional[float] = ..., optimizer: Optional[int] = ..., total_variation_weight: Optional[float] = ...) -> None: ...
+    sliding: bool
+    def __init__(self, *, metric: Optional[int] = ..., levels: Optional[int] = ..., iterations: Optional[int] = ..., spacing_vox: Optional[float] = ..., bending_weight: Optional[float] = ..., elasticity_weight: Optional[float] = ..., jacobian_weight: Optional[float] = ..., optimizer: Optional[int] = ..., total_variation_weight: Optional[float] = ..., sliding: Optional[bool] = ...) -> None: ...
 
 class LogDemonsStage(Message):
     metric: int
