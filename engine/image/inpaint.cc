@@ -20,7 +20,7 @@ InpaintGrid InpaintGridOf(const Geometry& geometry) {
   InpaintGrid grid{geometry.size, {0, 0, 0}, {0, 0, 0}, geometry.spacing};
   for (int a = 0; a < 3; ++a) {
     if (geometry.size[a] == 1) continue;
-    // Compared before it is rounded: a spacing may be so small that the ratio is no int.
+    // Compared before it is rounded: a spacing may be too small for the ratio to be an int.
     grid.radius[a] = static_cast<int>(std::round(std::clamp(kThinMm / 2 / geometry.spacing[a], 1.0, kMostRadius)));
     grid.reach[a] = grid.radius[a] + kBeyond;
   }

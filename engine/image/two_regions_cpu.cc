@@ -7,9 +7,9 @@ namespace {
 
 template <typename Body>
 void ForEachVoxel(const RegionSplit& t, const Body& body) {
-  const int64_t plane = int64_t{t.size.x} * t.size.y;
-  ParallelFor(t.size.z, [&](int64_t z) {
-    for (int64_t voxel = z * plane; voxel < (z + 1) * plane; ++voxel) body(voxel);
+  const int64_t row = t.size.x;
+  ParallelFor(int64_t{t.size.y} * t.size.z, [&](int64_t r) {
+    for (int64_t voxel = r * row; voxel < (r + 1) * row; ++voxel) body(voxel);
   });
 }
 

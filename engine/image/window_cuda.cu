@@ -31,7 +31,8 @@ absl::Status EnqueueSamples(const ExecContext& ctx, ConstVolumeView volume, RawS
   return absl::OkStatus();
 }
 
-absl::Status MapThroughWindow(const ExecContext& ctx, const IntensityWindow& window, ConstVolumeView in, VolumeView out) {
+absl::Status MapThroughWindow(const ExecContext& ctx, const IntensityWindow& window, ConstVolumeView in,
+                              VolumeView out) {
   const int64_t count = in.geometry.voxels();
   const int blocks = static_cast<int>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 16));
   WindowKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(in.data, out.data, count, window);

@@ -163,13 +163,17 @@ absl::Status ValidateStart(const RegistrationInput& input) {
   return ValidateInitial("initial_transform", input.initial_transform->affine());
 }
 
-// Nobody knows of which layer a landmark is.
+// Nobody knows to which layer a landmark belongs, and the assignment of voxels looks at no mask of the moving image.
 absl::Status ValidateSliding(const RegistrationInput& input) {
+  const bool has_moving_mask = input.moving_mask != nullptr || input.moving_weight != nullptr;
+  if (input.landmarks.empty() && !has_moving_mask && !input.find_missing_tissue) return absl::OkStatus();
   for (size_t i = 0; i < input.stages.size(); ++i) {
     const auto* ffd = std::get_if<FfdOptions>(&input.stages[i]);
-    if (ffd == nullptr || !ffd->sliding || input.landmarks.empty()) continue;
+    if (ffd == nullptr || !ffd->sliding) continue;
     return Within(absl::StrCat("stages[", i, "]"),
-                  Unimplemented("sliding", "landmarks of tissue that slides are not in this version"));
+                  Unimplemented("sliding",
+                                "together with landmarks, with a mask or weights of the moving image, or "
+                                "with missing tissue it is not in this version"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "server/base/wire.h"
 #include "server/context/limits.h"
@@ -51,9 +52,12 @@ absl::Status CheckCoarseField(const v1::NavigateConfig& config, const Registrati
                         "goes with named stages alone: a deformation that is chosen may be taken out again");
   }
   const StageOptions& last = plan.stages.back();
-  if (std::holds_alternative<FfdOptions>(last) || std::holds_alternative<LogDemonsOptions>(last)) {
-    return absl::OkStatus();
+  const auto* ffd = std::get_if<FfdOptions>(&last);
+  if (ffd != nullptr && ffd->sliding) {
+    return FieldError(absl::StatusCode::kUnimplemented, "coarse_field",
+                      "a stage with sliding has none in this version");
   }
+  if (ffd != nullptr || std::holds_alternative<LogDemonsOptions>(last)) return absl::OkStatus();
   return InvalidField("coarse_field", "comes from ffd or log_demons as the last stage");
 }
 

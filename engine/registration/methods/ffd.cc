@@ -440,7 +440,7 @@ int64_t GridBytes(const Geometry& fixed, Vec3d spacing) {
   return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// Of sliding, with the transforms of two rounds of two layers and of the deformation before them.
+// With sliding, the transforms of two rounds of two layers and of the deformation before them are held, too.
 int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
   constexpr int kOfLayers = 5;
   const auto& options = std::get<FfdOptions>(stage);

@@ -53,12 +53,14 @@ absl::StatusOr<std::vector<T>> OnHost(const ExecContext& ctx, const T* from, int
   return host;
 }
 
-const PyramidLevel& GroupedLevel(const PreparedImage& fixed) {
-  for (const PyramidLevel& level : fixed.levels()) {
-    if (level.volume.geometry.voxels() <= kMostGrouped) return level;
-  }
-  return fixed.levels().back();
+// The level whose displacements are put into groups.
+size_t GroupedLevel(const PreparedImage& fixed) {
+  const std::vector<PyramidLevel>& levels = fixed.levels();
+  size_t index = 0;
+  while (index + 1 < levels.size() && levels[index].volume.geometry.voxels() > kMostGrouped) ++index;
+  return index;
 }
+const Geometry& GroupedGrid(const PreparedImage& fixed) { return fixed.levels()[GroupedLevel(fixed)].volume.geometry; }
 
 // The gradient magnitude of each voxel over its mean, at most 1: how much structure shows where the voxel moves to.
 std::vector<float> StructureOf(const std::vector<float>& image, const Geometry& g) {
@@ -81,22 +83,36 @@ std::vector<float> StructureOf(const std::vector<float>& image, const Geometry& 
   return structure;
 }
 
+// How much the displacement of each voxel says: its structure, by its weight in the fixed mask.
+absl::StatusOr<std::vector<float>> GroupingWeights(const ExecContext& ctx, const RegistrationImages& images) {
+  const size_t index = GroupedLevel(*images.fixed);
+  const ConstVolumeView level = images.fixed->levels()[index].volume;
+  const int64_t voxels = level.geometry.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> image, OnHost(ctx, level.data, voxels));
+  std::vector<float> weights = StructureOf(image, level.geometry);
+  const ConstMaskView mask = images.fixed_masks[index].mask;
+  if (mask.data == nullptr) return weights;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, OnHost(ctx, mask.data, voxels));
+  for (int64_t i = 0; i < voxels; ++i) weights[i] *= MaskWeight(bytes[i], mask.weight_per_unit);
+  return weights;
+}
+
 // Writes 1 for the voxels of the second group of the displacements of `grid`, 0 for the others; false where nothing
 // slides.
-absl::StatusOr<bool> GroupVoxels(const ExecContext& ctx, const PreparedImage& fixed, ConstFieldView grid,
+absl::StatusOr<bool> GroupVoxels(const ExecContext& ctx, const RegistrationImages& images, ConstFieldView grid,
                                  VolumeView share) {
   ArenaScope scope(ctx.arena());
-  const ConstVolumeView level = GroupedLevel(fixed).volume;
-  const Geometry& g = level.geometry;
+  const PreparedImage& fixed = *images.fixed;
+  const Geometry& g = GroupedGrid(fixed);
   const int64_t voxels = g.voxels();
   INTRAWARP_ASSIGN_OR_RETURN(float* const field, ctx.arena().Allocate<float>(3 * voxels));
   INTRAWARP_RETURN_IF_ERROR(EvaluateControlGrid(ctx, grid, AffineMap::Identity(), g, 0, voxels, field));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> flat, OnHost(ctx, field, 3 * voxels));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> image, OnHost(ctx, level.data, voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<float> weights, GroupingWeights(ctx, images));
   std::vector<Vec3f> vectors(voxels);
   for (int64_t i = 0; i < voxels; ++i) vectors[i] = {flat[3 * i], flat[3 * i + 1], flat[3 * i + 2]};
   const std::optional<std::vector<bool>> groups =
-      TwoGroups(vectors, StructureOf(image, g), kLeastSlip * VoxelScale(fixed.geometry()));
+      TwoGroups(vectors, weights, kLeastSlip * VoxelScale(fixed.geometry()));
   if (!groups.has_value()) return false;
   std::vector<float> second(groups->begin(), groups->end());
   // The field's memory holds them.
@@ -141,7 +157,9 @@ absl::Status AssignVoxels(const ExecContext& ctx, const RegistrationImages& imag
   INTRAWARP_ASSIGN_OR_RETURN(costs.out, ctx.arena().Allocate<float>(g.voxels()));
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, MeasureLeastResiduals, costs.images, costs.out));
   INTRAWARP_ASSIGN_OR_RETURN(const VolumeStatistics least, ComputeStatistics(ctx, {costs.out, g}));
-  costs.scale = least.mean > 0 ? static_cast<float>(1 / least.mean) : 0;
+  // The mean over the voxels that count; the others have 0.
+  const double sum = least.mean * static_cast<double>(g.voxels()), count = images.fixed_masks[0].count;
+  costs.scale = sum > 0 ? static_cast<float>(count / sum) : 0;
   costs.most = static_cast<float>(kMostResidual);
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, MakeLayerCosts, costs));
   return SplitRegions(ctx, {costs.out, g}, kBoundaryWeight, kSplitIterations, share);
@@ -188,7 +206,7 @@ absl::StatusOr<Rounds> RunRounds(const ExecContext& ctx, const StageTask& task, 
     Layers layers;
     for (int layer : {0, 1}) {
       absl::StatusOr<StageResult> stage = RunLayer(ctx, task, ffd, share.data, layer == 1);
-      // A layer that has become too small is no layer.
+      // Nothing slides where a layer has become too small.
       if (absl::IsFailedPrecondition(stage.status())) return Rounds();
       INTRAWARP_RETURN_IF_ERROR(stage.status());
       rounds.is_stopped = stage->report.stop_reason == StopReason::kBudget;
@@ -210,9 +228,10 @@ StopReason StopReasonOf(const Rounds& rounds, Decision unfolding) {
   return StopReason::kConverged;
 }
 
-// The result of ffd by itself, as one of this stage.
-StageResult AsSliding(StageResult plain) {
+// The result of ffd by itself, as one of this stage, which a budget may have ended meanwhile.
+StageResult AsSliding(StageResult plain, bool is_stopped) {
   std::get<FfdOptions>(plain.report.options).sliding = true;
+  if (is_stopped) plain.report.stop_reason = StopReason::kBudget;
   plain.value.reset();
   return plain;
 }
@@ -260,10 +279,10 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
   std::optional<StageResult> plain;
   if (!has_initial) {
     INTRAWARP_ASSIGN_OR_RETURN(plain, RunPlain(ctx, task, ffd));
-    if (plain->report.stop_reason == StopReason::kBudget) return AsSliding(*std::move(plain));
+    if (plain->report.stop_reason == StopReason::kBudget) return AsSliding(*std::move(plain), /*is_stopped=*/true);
   }
   const Transform& before = has_initial ? *task.initial : plain->transform;
-  INTRAWARP_ASSIGN_OR_RETURN(const bool slides, GroupVoxels(ctx, *task.images.fixed, before.control_grid(), share));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool slides, GroupVoxels(ctx, task.images, before.control_grid(), share));
   Rounds rounds;
   if (slides) {
     INTRAWARP_ASSIGN_OR_RETURN(rounds, RunRounds(ctx, task, ffd, share));
@@ -272,7 +291,7 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
     if (!plain.has_value()) {
       INTRAWARP_ASSIGN_OR_RETURN(plain, RunPlain(ctx, task, ffd));
     }
-    return AsSliding(*std::move(plain));
+    return AsSliding(*std::move(plain), rounds.is_stopped);
   }
   INTRAWARP_ASSIGN_OR_RETURN(Merged merged, Merge(ctx, task, *rounds.layers, share));
   StageResult result;
@@ -295,7 +314,7 @@ SlidingBytes SlidingWorkspaceBytes(const PreparedImage& fixed) {
   if (!grid.ok()) return {};
   const auto floats = [](int64_t count) { return Arena::Rounded(count * sizeof(float)); };
   const int64_t share = floats(g.voxels());
-  const int64_t grouping = floats(3 * GroupedLevel(fixed).volume.geometry.voxels());
+  const int64_t grouping = floats(3 * GroupedGrid(fixed).voxels());
   const int64_t assigning =
       3 * floats(g.voxels()) + std::max<int64_t>(SplitRegionsWorkspaceBytes(g), StatisticsWorkspaceBytes(g));
   const int64_t merging = 2 * floats(3 * grid->voxels()) + std::max<int64_t>(ResampleControlGridWorkspaceBytes(*grid),

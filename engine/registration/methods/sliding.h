@@ -14,7 +14,8 @@
 // which has steps of a voxel, lies across the jump, the result is smoothed until it does not fold (fold_smoothing.h).
 //
 // Where the displacements of both groups differ by less than a voxel, or a layer has too little overlap, nothing
-// slides, and the result is that of ffd.
+// slides, and the result is that of ffd. The fixed mask says which voxels have a part in all steps; masks of the moving
+// image are refused (validate.cc), since nothing here looks at them.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_SLIDING_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_SLIDING_H_
 

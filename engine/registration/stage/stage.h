@@ -80,7 +80,8 @@ struct FfdOptions {
   std::optional<double> total_variation_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
   // Tissue slides along tissue: two deformations, each of its own part of the image, instead of one (sliding.h). The
-  // result then has a control point a voxel, and spacing_vox is that of both deformations. With ssd, without landmarks.
+  // result then has a control point a voxel where anything slides, and spacing_vox is that of both deformations. With
+  // ssd, without landmarks and without masks of the moving image.
   bool sliding = false;
 };
 
@@ -116,11 +117,11 @@ struct LogDemonsOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kSsd;
   static constexpr int kDefaultIterations = 100;
   // The default of levels when the stage starts from a velocity, which holds already what coarser levels would find: at
-  // least two, and so many that no axis has as many voxels as this at the coarsest.
+  // least two, and so many that no axis has as many voxels as this at the coarsest, if the pyramid goes so far.
   static constexpr int kWarmLevels = 2, kWarmCoarsestAxis = 128;
-  // The defaults of iterations, finest_iterations, momentum and velocity_grid then. Momentum makes up for the iterations: a frame of a
-  // moving phantom is as close to the truth after 30 of them as after 100 without (docs/evidence/performance.md,
-  // Log-demons).
+  // The defaults of iterations, finest_iterations, momentum and velocity_grid then. Momentum makes up for the
+  // iterations: a frame of a moving phantom is as close to the truth after 30 of them as after 100 without
+  // (docs/evidence/performance.md, Log-demons).
   static constexpr int kWarmIterations = 30, kWarmFinestIterations = 15;
   static constexpr double kWarmMomentum = 0.9;
   static constexpr VelocityGrid kWarmVelocityGrid = VelocityGrid::kHalf;

@@ -49,7 +49,7 @@ class Reference {
   bool IsPainted(int64_t i) const { return is_painted_[i]; }
   int64_t Painted() const { return std::count(is_painted_.begin(), is_painted_.end(), true); }
 
-  // Of an image that has the values `volume`.
+  // The image with the values `volume`, painted over.
   Values Fill(const Values& volume) const {
     Values out = volume;
     ForBox({0, 0, 0}, g_.size, [&](Int3 v) {

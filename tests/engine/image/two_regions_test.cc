@@ -84,11 +84,19 @@ TEST_P(TwoRegionsTest, NoChangeOfTheShareCostsLess) {
     const std::vector<float> got = Run(g, cost, 0.4, 4000);
     const std::vector<double> share(got.begin(), got.end());
     const double least = Energy(g, cost, 0.4, share);
+    // Towards one region, towards the other, and towards halves of the grid.
     for (int trial = 0; trial < 200; ++trial) {
-      const std::vector<float> change = RandomFloats(g.voxels(), ++seed, -0.1, 0.1);
+      const std::vector<float> plane = RandomFloats(4, ++seed, -1, 1);
       std::vector<double> other = share;
-      for (size_t i = 0; i < other.size(); ++i) other[i] = std::clamp(other[i] + change[i], 0.0, 1.0);
-      EXPECT_GE(Energy(g, cost, 0.4, other), least - 1e-3);
+      for (int64_t i = 0; i < g.voxels(); ++i) {
+        const int64_t x = i % size.x, y = i / size.x % size.y, z = i / (int64_t{size.x} * size.y);
+        const bool is_above =
+            plane[0] * (x - 0.5 * size.x) + plane[1] * (y - 0.5 * size.y) + plane[2] * (z - 0.5 * size.z) + plane[3] >
+            0;
+        const double target = trial < 2 ? trial : is_above;
+        other[i] = 0.7 * share[i] + 0.3 * target;
+      }
+      EXPECT_GE(Energy(g, cost, 0.4, other), least - 1e-3) << trial;
     }
   }
 }

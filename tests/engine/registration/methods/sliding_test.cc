@@ -236,6 +236,16 @@ TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
     EXPECT_EQ(stopped->stop_reason, StopReason::kBudget) << checks;
     EXPECT_TRUE(stopped->transform.has_control_grid());
   }
+  // Without a search, when the deformation before the layers is there already.
+  int before_layers = 0;
+  ASSERT_OK(Run(pair, {Ffd(false)}, [&](const Progress&) {
+    ++before_layers;
+    return Decision::kContinue;
+  }));
+  const absl::StatusOr<RegistrationResult> stopped = Run(
+      pair, {Ffd(true)}, [&](const Progress&) { return before_layers-- > 0 ? Decision::kContinue : Decision::kStop; });
+  ASSERT_OK(stopped);
+  EXPECT_EQ(stopped->stop_reason, StopReason::kBudget);
   EXPECT_EQ(Run(pair, {Ffd(true)}, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
 }
@@ -252,8 +262,14 @@ TEST_P(SlidingTest, WhatIsNotThereIsRefused) {
   }
   const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
   RegistrationInput input{&fixed, &moving, nullptr, nullptr, {Ffd(true)}, AffineMap::Identity()};
-  input.landmarks = {{{0, 0, 0}, {1, 0, 0}, 1}};
-  EXPECT_EQ(RunInput(input).status().code(), absl::StatusCode::kUnimplemented);
+  RegistrationInput with_landmarks = input, with_mask = input, with_weight = input, with_missing_tissue = input;
+  with_landmarks.landmarks = {{{0, 0, 0}, {1, 0, 0}, 1}};
+  with_mask.moving_mask = &moving;
+  with_weight.moving_weight = &moving;
+  with_missing_tissue.find_missing_tissue = true;
+  for (const RegistrationInput& refused : {with_landmarks, with_mask, with_weight, with_missing_tissue}) {
+    EXPECT_EQ(ValidateRegistration(refused).code(), absl::StatusCode::kUnimplemented);
+  }
 }
 
 }  // namespace
