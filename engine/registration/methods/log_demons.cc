@@ -39,10 +39,11 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
 }
 
 // Levels of a stage that starts from a velocity, at most.
-int WarmLevels(Int3 finest) {
+int WarmLevels(const PreparedImage& fixed) {
+  const auto is_large = [](Int3 n) { return std::max({n.x, n.y, n.z}) >= LogDemonsOptions::kWarmCoarsestAxis; };
+  const int most = static_cast<int>(fixed.levels().size());
   int levels = LogDemonsOptions::kWarmLevels;
-  int longest = (std::max({finest.x, finest.y, finest.z}) + 1) / 2;
-  for (; longest >= LogDemonsOptions::kWarmCoarsestAxis; longest = (longest + 1) / 2) ++levels;
+  while (levels < most && is_large(fixed.levels()[levels - 1].volume.geometry.size)) ++levels;
   return levels;
 }
 
@@ -55,7 +56,7 @@ int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bo
     ++levels;
   }
   if (options.levels.has_value()) return std::min(levels, *options.levels);
-  return warm ? std::min(levels, WarmLevels(images.fixed->geometry().size)) : levels;
+  return warm ? std::min(levels, WarmLevels(*images.fixed)) : levels;
 }
 
 struct Intensities {

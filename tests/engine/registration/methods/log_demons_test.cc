@@ -430,7 +430,7 @@ TEST_P(LogDemonsTest, TheFinestLevelHasALimitOfItsOwn) {
 }
 
 TEST_P(LogDemonsTest, LargeImagesHaveMoreLevelsFromAVelocity) {
-  for (const auto& [width, levels] : {std::pair(254, 2u), {255, 3u}, {510, 4u}}) {
+  for (const auto& [width, levels] : {std::pair(255, 2u), {256, 3u}, {512, 4u}}) {
     Pair pair = MakePair(0, /*is_2d=*/true);
     pair.fixed_grid.size = {width, 80, 1};
     pair.moving_grid = pair.fixed_grid;
