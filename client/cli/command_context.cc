@@ -169,12 +169,18 @@ absl::StatusOr<v1::UploadResponse> CommandContext::UploadMatrixValues(const clie
 absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
-  if (known != volumes_.end()) return known->second;
+  if (known != volumes_.end() && !unsure_.contains(x)) return known->second;
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, context_.Load(x));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
-  // Noted before the answer, which may get lost.
-  const std::string name = volumes_[x] = "volumes/" + id;
-  INTRAWARP_RETURN_IF_ERROR(context_.Upload(*volume, x, id).status());
+  // An upload whose answer got lost is tried again under its name.
+  if (known == volumes_.end()) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
+    volumes_[x] = "volumes/" + id;
+  }
+  const std::string name = volumes_[x];
+  unsure_.insert(x);
+  const absl::Status uploaded = context_.Upload(*volume, x, name.substr(name.find('/') + 1)).status();
+  if (!uploaded.ok() && !absl::IsAlreadyExists(uploaded)) return uploaded;
+  unsure_.erase(x);
   return name;
 }
 
@@ -269,7 +275,9 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
 void Temporaries::DropVolume(const std::string& path) {
   const auto known = volumes_.find(path);
   if (known == volumes_.end()) return;
-  const absl::Status status = client_.DeleteVolume(known->second, context_.call());
+  client::CallOptions options = context_.call();
+  options.timeout = kDeleteTimeout;
+  const absl::Status status = client_.DeleteVolume(known->second, options);
   if (status.ok() || absl::IsNotFound(status)) volumes_.erase(known);
 }
 

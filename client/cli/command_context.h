@@ -134,6 +134,8 @@ class Temporaries {
   client::Client& client_;
   // Names by path.
   std::map<std::string, std::string> volumes_;
+  // The paths of volumes whose upload has not been answered well.
+  std::set<std::string> unsure_;
   std::map<std::string, std::string> transforms_;
   std::map<std::string, std::string> matrices_;
 };

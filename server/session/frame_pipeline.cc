@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/file/crc32c.h"
 #include "server/bulk/received_chunk.h"
@@ -73,6 +75,18 @@ void ReportMasks(const FrameMasks& masks, bool is_moving, v1::Report& report) {
     *(is_moving ? provenance.mutable_moving_weight_digest() : provenance.mutable_fixed_weight_digest()) =
         masks.weight->content_digest;
   }
+}
+
+// An error of bringing a frame's masks, with the field of the frame's header that names them; with both, that of the
+// mask.
+absl::Status InHeader(const FrameMasks& masks, const absl::Status& status) {
+  if (status.ok()) return status;
+  absl::Status named =
+      FieldError(status.code(), masks.mask != nullptr ? "frame.mask" : "frame.weight", status.message());
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (url != kFieldPayload) named.SetPayload(url, payload);
+  });
+  return named;
 }
 
 }  // namespace
@@ -257,7 +271,7 @@ void FramePipeline::MasksCame(FrameMasks& masks, const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     bringing_ = false;
     masks.state = FrameMasks::State::kHere;
-    masks.status = status;
+    masks.status = InHeader(masks, status);
     if (stopped_) return;
     StartJobs();
   }

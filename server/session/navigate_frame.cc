@@ -114,6 +114,8 @@ absl::Status ParseMasks(const ServerContext& context, const SessionSetup& setup,
   auto masks = std::make_shared<FrameMasks>();
   INTRAWARP_ASSIGN_OR_RETURN(masks->mask, FindOnGrid(context, header.mask(), "mask", owner, frame.geometry));
   INTRAWARP_ASSIGN_OR_RETURN(masks->weight, FindOnGrid(context, header.weight(), "weight", owner, frame.geometry));
+  if (masks->mask != nullptr) frame.mask_digests.emplace_back("mask", masks->mask->content_digest);
+  if (masks->weight != nullptr) frame.mask_digests.emplace_back("weight", masks->weight->content_digest);
   frame.masks = std::move(masks);
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,6 +83,8 @@ struct NavigateFrame {
   std::optional<std::vector<Landmark>> landmarks;
   // Null: the header names none.
   std::shared_ptr<FrameMasks> masks;
+  // Their SHA-256s by role, which the record of a failed frame has, too.
+  std::vector<std::pair<std::string, std::string>> mask_digests;
   // The pixels, which are 0 to 1, are the mask, or the weights, too. For the opening's made-up frames.
   enum class SelfMask { kNone, kMask, kWeight } self_mask = SelfMask::kNone;
   // Ends the job early. Set before the frame has one.

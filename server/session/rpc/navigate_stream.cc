@@ -40,15 +40,6 @@ constexpr size_t kReadAhead = 4;
 // memory.
 constexpr int kMaxRefusedOffers = 16;
 
-// The digests of a frame's own masks, for its record.
-std::vector<std::pair<std::string, std::string>> DigestsOf(const NavigateFrame& frame) {
-  std::vector<std::pair<std::string, std::string>> digests;
-  if (frame.masks == nullptr) return digests;
-  if (frame.masks->mask != nullptr) digests.emplace_back("mask", frame.masks->mask->content_digest);
-  if (frame.masks->weight != nullptr) digests.emplace_back("weight", frame.masks->weight->content_digest);
-  return digests;
-}
-
 absl::Status ClientIsGone() { return absl::CancelledError("the client is gone"); }
 
 // Thread safety: gRPC's reactions, the pipeline's changes and the session's end meet under mutex_.
@@ -301,7 +292,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
         const v1::FrameResult& result = response.result();
         LogWorkEnd({LogRoom::kRegistration, "frame", trace_id(), frame->number}, frame->status, frame->latency);
         audit_->Frame(SessionName(session_->id()),
-                      {frame->number, frame->checksum, frame->status, frame->latency.total(), DigestsOf(*frame)},
+                      {frame->number, frame->checksum, frame->status, frame->latency.total(), frame->mask_digests},
                       result.has_report() ? &result.report() : nullptr);
         return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(response));
       });
