@@ -298,7 +298,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
   };
   v1::RegisterRequest sliding = Request(v1::METRIC_NMI);
   sliding.mutable_options()->mutable_stages(1)->mutable_ffd()->set_sliding(true);
-  ExpectRegisterError(sliding, grpc::UNIMPLEMENTED, "metric ssd", "options.stages[1].sliding");
+  ExpectRegisterError(sliding, grpc::UNIMPLEMENTED, "metric ssd", "options.stages[1].ffd.sliding");
   unknown([](v1::FfdStage& s) { s.set_optimizer(v1::Optimizer(7)); }, "optimizer");
   unknown([](v1::FfdStage& s) { s.set_metric(v1::Metric(-3)); }, "metric");
   v1::RegisterRequest request = Request();
