@@ -262,10 +262,11 @@ TEST_P(SlidingTest, WhatIsNotThereIsRefused) {
   }
   const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
   RegistrationInput input{&fixed, &moving, nullptr, nullptr, {Ffd(true)}, AffineMap::Identity()};
+  const PreparedImage weight = Prepare(std::vector<float>(pair.moving.size(), 0.5f), pair.moving_grid);
   RegistrationInput with_landmarks = input, with_mask = input, with_weight = input, with_missing_tissue = input;
   with_landmarks.landmarks = {{{0, 0, 0}, {1, 0, 0}, 1}};
   with_mask.moving_mask = &moving;
-  with_weight.moving_weight = &moving;
+  with_weight.moving_weight = &weight;
   with_missing_tissue.find_missing_tissue = true;
   for (const RegistrationInput& refused : {with_landmarks, with_mask, with_weight, with_missing_tissue}) {
     EXPECT_EQ(ValidateRegistration(refused).code(), absl::StatusCode::kUnimplemented);
