@@ -278,7 +278,9 @@ void Temporaries::DropVolume(const std::string& path) {
   client::CallOptions options = context_.call();
   options.timeout = kDeleteTimeout;
   const absl::Status status = client_.DeleteVolume(known->second, options);
-  if (status.ok() || absl::IsNotFound(status)) volumes_.erase(known);
+  if (!status.ok() && !absl::IsNotFound(status)) return;
+  volumes_.erase(known);
+  unsure_.erase(path);
 }
 
 absl::Status Temporaries::DeleteAll() {

@@ -54,7 +54,8 @@ struct Frame {
   // The frame's own landmarks; unset: the landmarks of the config.
   std::optional<v1::LandmarkList> landmarks = std::nullopt;
   // "volumes/{id}" on the frame's grid, in a session with NavigateConfig.frame_masks: the frame's own mask and weights;
-  // empty: those of the config. A session that goes on at another server finds no volume of these names there.
+  // empty: the frame has the mask and weights of the config. A session that goes on at another server finds no volume
+  // of these names there.
   std::string mask = "";
   std::string weight = "";
 };

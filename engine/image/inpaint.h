@@ -32,7 +32,7 @@ absl::Status MarkExtremes(const ExecContext& ctx, const ExtremeLimits& limits, C
 
 // Paints over the thin ones of the marked voxels, in place; `marks` is overwritten. Stream-ordered.
 absl::Status InpaintThin(const ExecContext& ctx, uint8_t* marks, VolumeView volume);
-// What InpaintThin takes from the arena.
+// The bytes that InpaintThin takes from the arena.
 size_t InpaintWorkspaceBytes(const Geometry& geometry);
 
 }  // namespace intrawarp

@@ -74,7 +74,7 @@ INTRAWARP_HD inline uint8_t KindAt(const InpaintGrid& g, const uint8_t* marks, I
   return is_beside ? kPainted : kSeen;
 }
 
-// What a painted voxel becomes.
+// The value that a painted voxel takes.
 INTRAWARP_HD inline float FilledIn(const InpaintGrid& g, const uint8_t* kinds, const float* volume, Int3 at) {
   const VoxelBox box = BoxAround(g.n, at, g.reach);
   double sum = 0, weights = 0;

@@ -29,7 +29,7 @@ constexpr double kClampedTo = 0.5;
 // more than the second, in smooth noise by less.
 constexpr double kLeastCorrelation = 0.5;
 constexpr double kLeastDistantCorrelation = 0.25;
-// What lies this far out, in ranges, is painted over where it is at most this part of the samples.
+// Values this far out, in ranges, are painted over where they are at most this part of the samples.
 constexpr double kPaintedFrom = 1;
 constexpr double kFew = 0.005;
 

@@ -65,7 +65,7 @@ std::optional<IntensityWindow> FindWindow(const IntensitySamples& samples, float
 
 // out = `in` through the window; `out` may be `in`. Stream-ordered.
 absl::Status ApplyWindow(const ExecContext& ctx, const IntensityWindow& window, ConstVolumeView in, VolumeView out);
-// What ApplyWindow takes from the arena at most, and with `window`: 0 unless it paints.
+// The bytes that ApplyWindow takes from the arena at most, and with `window`: 0 unless it paints.
 size_t ApplyWindowWorkspaceBytes(const Geometry& geometry);
 size_t ApplyWindowWorkspaceBytes(const IntensityWindow& window, const Geometry& geometry);
 

@@ -55,8 +55,8 @@ struct LnccTask {
   double fixed_floor = 0, moving_floor = 0;
   // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is not a sample.
   float* curvature = nullptr;
-  // The weight w of each voxel, 0 to 1 and above 0 for samples; null: 1 for all. Its memory may be that of
-  // `voxel_gradient`.
+  // The weight w of each voxel, 0 to 1 and above 0 for samples; null: 1 for all. `voxel_gradient` may
+  // lie in the same memory.
   const float* weights = nullptr;
 };
 

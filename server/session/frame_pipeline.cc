@@ -77,8 +77,8 @@ void ReportMasks(const FrameMasks& masks, bool is_moving, v1::Report& report) {
   }
 }
 
-// An error of bringing a frame's masks, with the field of the frame's header that names them; with both, that of the
-// mask.
+// An error of bringing a frame's masks, with the field of the frame's header that names them; with both, the field of
+// the mask.
 absl::Status InHeader(const FrameMasks& masks, const absl::Status& status) {
   if (status.ok()) return status;
   absl::Status named =

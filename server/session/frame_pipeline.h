@@ -115,8 +115,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   void Begin(const HeldHeader& header);
   absl::Status Admit(const v1::FrameHeader& header, NavigateFrame& frame);
   absl::Status TakeMemory(NavigateFrame& frame);
-  // Masks that lie elsewhere come while the frame is received, those of one frame at a time; it does not start before
-  // they are there.
+  // Masks that lie elsewhere come while the frame is received, the masks of one frame at a time; it does not start
+  // before they are there.
   void FindMasks(const std::shared_ptr<FrameMasks>& masks);
   void BringMasks(const std::shared_ptr<FrameMasks>& masks);
   void Complete();

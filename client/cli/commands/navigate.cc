@@ -298,9 +298,8 @@ class Navigation {
 
   // False when the frame cannot be sent: for good, or until the session has a server that answers.
   bool StageMasks(size_t index, client::Frame& frame) {
-    for (size_t i = 0; i < index; ++i) {
-      if (IsKnown(i)) inputs_->DropMasks(masks_[i]);
-    }
+    // Frames are answered in their order. A mask that cannot be deleted now is left to the end.
+    for (; dropped_ < index && IsKnown(dropped_); ++dropped_) inputs_->DropMasks(masks_[dropped_]);
     const absl::Status staged = inputs_->StageMasks(masks_[index], frame);
     if (staged.ok()) return true;
     FrameOutcome outcome;
@@ -376,6 +375,7 @@ class Navigation {
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
   bool asks_coarse_ = false;
   StagedInputs* inputs_ = nullptr;    // from Run on
+  size_t dropped_ = 0;                // the frames whose masks have been deleted
   bool is_orientation_told_ = false;  // of the first frame: the others are like it
   double rate_hz_ = 0;                // 0: as fast as the server takes them
   std::optional<v1::Session> closed_;
@@ -573,7 +573,7 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
        .required = true},
       {.name = "frame_masks",
        .placeholder = "DIR",
-       .help = "masks of single frames, in files of the frames' names; the other frames have that of all frames"},
+       .help = "masks of single frames, in files of the frames' names; a frame without one has the mask of all frames"},
       {.name = "frame_weights", .placeholder = "DIR", .help = "likewise weights of single frames, from 0 to 1"},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
       {.name = "coarse_field",

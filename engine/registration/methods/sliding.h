@@ -3,7 +3,7 @@
 // of the displacement over several control points, on both sides. Here the image has two layers, each with a smooth
 // deformation of its own, and every voxel belongs to one of them.
 //
-//  1. A deformation that is there already (that of a search before, or else of an ffd stage) shows which parts move
+//  1. A deformation that is there already (a search before, or else an ffd stage, has made it) shows which parts move
 //     alike: its displacements are put into two groups (k-means), places with structure first.
 //  2. An ffd stage for each layer, under a mask of the layer.
 //  3. Each voxel takes the layer that explains its intensity better, so that the boundary between layers is short
@@ -14,8 +14,8 @@
 // which has steps of a voxel, lies across the jump, the result is smoothed until it does not fold (fold_smoothing.h).
 //
 // Where the displacements of both groups differ by less than a voxel, or a layer has too little overlap, nothing
-// slides, and the result is that of ffd. The fixed mask says which voxels have a part in all steps; masks of the moving
-// image are refused (validate.cc), since nothing here looks at them.
+// slides, and ffd by itself gives the result. The fixed mask says which voxels have a part in all steps; masks of the
+// moving image are refused (validate.cc), since nothing here looks at them.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHODS_SLIDING_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHODS_SLIDING_H_
 
@@ -41,12 +41,12 @@ struct FfdFunctions {
                                                      const StageOptions& options, const Transform& transform);
 };
 
-// A stage of FfdOptions with `sliding`. The report's last level is that of the layers: its iterations are the rounds,
+// A stage of FfdOptions with `sliding`. The report's last level belongs to the layers: its iterations are the rounds,
 // and its values the metric before and after all of them. A budget that ends it gives the layers of the last whole
 // round, or what ffd by itself gives. Errors and checkpoints as Register (registration.h). Waits for the stream.
 absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& task, const FfdFunctions& ffd);
 
-// What RunSliding takes from the arena while no ffd stage runs, and beside one.
+// The bytes that RunSliding takes from the arena while no ffd stage runs, and beside one.
 struct SlidingBytes {
   int64_t between = 0;
   int64_t beside = 0;

@@ -41,13 +41,13 @@ INTRAWARP_HD inline float LeastResidual(const LayerImages& t, int64_t i) {
   return least < kMost ? t.WeightAt(i) * least : 0.0f;
 }
 
-// A squared residual in units of 1 / `scale`, at most `most`, which is also that of a layer without a source.
+// A squared residual in units of 1 / `scale`, at most `most`, which is also the residual of a layer without a source.
 INTRAWARP_HD inline float BoundedResidual(float fixed, float warped, float scale, float most) {
   const float residual = scale * SquaredResidual(fixed, warped);
   return residual < most ? residual : most;
 }
 
-// What it costs a voxel to lie in the second layer instead of the first.
+// The cost of a voxel in the second layer, less its cost in the first.
 struct LayerCosts {
   LayerImages images;
   float scale = 1;
@@ -62,7 +62,7 @@ INTRAWARP_HD inline float LayerCost(const LayerCosts& t, int64_t i) {
   return m.WeightAt(i) * (second - first);
 }
 
-// A byte of the mask of a layer: that of `mask` (1 without one) where the share says that layer, 0 elsewhere.
+// A byte of the mask of a layer: the byte of `mask` (1 without one) where the share says that layer, 0 elsewhere.
 struct LayerMask {
   const float* share = nullptr;
   const uint8_t* mask = nullptr;
@@ -77,7 +77,7 @@ INTRAWARP_HD inline uint8_t LayerMaskByte(const LayerMask& t, int64_t i) {
 }
 
 // Control points of both layers on one grid with a node at each corner of the voxels (MakeControlGrid with a spacing of
-// a voxel): each node takes those of the layer that has more of the voxels around it.
+// a voxel): each node takes the control points of the layer that has more of the voxels around it.
 struct LayerMerge {
   const float* first = nullptr;
   const float* second = nullptr;

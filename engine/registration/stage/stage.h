@@ -80,8 +80,8 @@ struct FfdOptions {
   std::optional<double> total_variation_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
   // Tissue slides along tissue: two deformations, each of its own part of the image, instead of one (sliding.h). The
-  // result then has a control point a voxel where anything slides, and spacing_vox is that of both deformations. With
-  // ssd, without landmarks and without masks of the moving image.
+  // result then has a control point a voxel where anything slides, and spacing_vox is the spacing of both deformations.
+  // With ssd, without landmarks and without masks of the moving image.
   bool sliding = false;
 };
 

@@ -27,7 +27,7 @@ Vec3d PerSide(const Geometry& g) {
   return {mean / g.spacing.x, mean / g.spacing.y, mean / g.spacing.z};
 }
 
-// What a share costs.
+// The cost of a share.
 double Energy(const Geometry& g, const std::vector<float>& cost, double weight, const std::vector<double>& share) {
   const Int3 n = g.size;
   const int64_t stride[3] = {1, n.x, int64_t{n.x} * n.y};

@@ -242,7 +242,7 @@ class SessionCore:
         self._sending = self._io.condition()
         # For the frames that are made from now on; None: the landmarks of the config.
         self._landmarks: Optional[v1.LandmarkList] = None
-        # The names of volumes, likewise; empty: those of the config.
+        # The names of the mask and the weights of these frames; empty: the mask and weights of the config.
         self._masks = ("", "")
         self._in_flight: "Dict[int, _Frame]" = {}
         self._mailbox: Optional[_Frame] = None

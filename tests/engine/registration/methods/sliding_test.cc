@@ -215,7 +215,7 @@ TEST_P(SlidingTest, RunsGiveTheSameBits) {
   EXPECT_EQ(FieldOn(pair, first->transform), FieldOn(pair, second->transform));
 }
 
-// Where nothing moves the result is that of ffd by itself, bit for bit.
+// Where nothing moves, ffd by itself gives the same result, bit for bit.
 TEST_P(SlidingTest, WithoutAnythingThatSlidesItIsAnOrdinaryStage) {
   const Pair pair = MakeTexturedPair(Texture(12, false), 2, 0.2, false, AffineMap::Identity());
   const absl::StatusOr<RegistrationResult> plain = Run(pair, {Ffd(false)}), sliding = Run(pair, {Ffd(true)});

@@ -77,7 +77,7 @@ class NavigateMasksTest : public NavigateTest {
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(NavigateMasksTest);
 
-// Weights of the session, and of the frame, are those of the engine: the same bits.
+// With weights of the session, and of the frame, the engine gives the same bits.
 TEST_P(NavigateMasksTest, AFrameWithWeightsIsTheEnginesAnswer) {
   PutResident();
   PutVolume("weight", Grid(), Weights(0.1f, 0.8f));
