@@ -47,7 +47,7 @@ inline constexpr double kLeftOfNearlyAll = 0.2;
 struct GateImages {
   const PreparedImage& fixed;
   const PreparedImage& moving;
-  // The masks that MeasureSimilarity (quality.h) takes.
+  // The masks that MeasureSimilarity (similarity.h) takes.
   ConstMaskView fixed_mask, moving_mask;
 };
 

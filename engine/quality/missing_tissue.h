@@ -61,8 +61,8 @@ struct NodeSamples {
 // kLeastVolumeMm3^(2/3).
 MissingTissue FindMissingTissue(const Geometry& grid, const NodeSamples& samples);
 
-// The same for two images (through their windows) and a transform. MeasureSimilarity (quality.h) says what masks are.
-// Waits for the stream. Workspace: MissingTissueWorkspaceBytes.
+// The same for two images (through their windows) and a transform. MeasureSimilarity (similarity.h) says what masks
+// are. Waits for the stream. Workspace: MissingTissueWorkspaceBytes.
 absl::StatusOr<MissingTissue> FindMissingTissue(const ExecContext& ctx, const PreparedImage& fixed,
                                                 const PreparedImage& moving, ConstMaskView fixed_mask,
                                                 ConstMaskView moving_mask, const Transform& transform,

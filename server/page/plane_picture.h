@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/geometry/vec.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/predicted_error.h"
 #include "server/page/shown_image.h"
 
 namespace intrawarp::server {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "engine/registration/assess.h"
 #include "engine/registration/registration.h"
 #include "engine/schedule/latency.h"

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/stage/stage.h"
 #include "intrawarp/v1/common.pb.h"

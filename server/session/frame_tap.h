@@ -14,7 +14,7 @@
 #include "engine/base/pixel_type.h"
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/predicted_error.h"
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/ledger/ledger.h"

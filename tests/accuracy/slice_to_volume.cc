@@ -32,7 +32,7 @@
 #include "absl/strings/strip.h"
 #include "engine/image/sample.h"
 #include "engine/quality/predicted_error.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/similarity.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/stage/stage.h"
 #include "io/format/nifti.h"

@@ -12,7 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "engine/metric/affine_objective.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "engine/registration/methods/affine.h"
 #include "engine/registration/stage/stage.h"
 #include "engine/registration/start/body.h"

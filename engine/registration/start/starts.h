@@ -23,7 +23,7 @@
 // The margin of the winner (score s1) over the best map that is clearly different (score s2) is (s2 - s1) / (v0 - s1):
 // the part of the winner's gain over unrelated images that its rival lacks. It has no unit, and does not depend on the
 // scale of the metric or of the images; it is 0 where v0 - s1 is below 0.005, as for a ball. Header alignment counts as
-// the winner where the best is ahead of it by less than kLeastStartMargin (quality.h).
+// the winner where the best is ahead of it by less than kLeastStartMargin (verdict.h).
 //
 // Landmarks (transform/landmark.h) move no candidate and change no score. Among proper candidates that the images do
 // not tell apart (a lead below kLeastStartMargin), their term at the candidate's map is added to the score, for the

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/jacobian.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
 
-#include "engine/quality/quality.h"
 #include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/quality/quality_fixture.h"

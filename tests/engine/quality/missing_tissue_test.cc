@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/quality/quality.h"
+#include "engine/quality/similarity.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp::quality_test {

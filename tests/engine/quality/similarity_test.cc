@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/similarity.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "engine/quality/quality.h"
 #include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/quality/quality_fixture.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/verdict.h"
+
 #include <cmath>
 #include <vector>
 
 #include "engine/quality/deformation_gate.h"
-#include "engine/quality/quality.h"
 #include "tests/engine/quality/quality_fixture.h"
 
 namespace intrawarp::quality_test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/field_error.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/start/rotations.h"
 #include "engine/registration/start/slice_pose.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/quality/quality.h"
+#include "engine/quality/jacobian.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {

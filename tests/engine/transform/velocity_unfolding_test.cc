@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/quality/quality.h"
+#include "engine/quality/jacobian.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
 #include "tests/engine/device_test.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/field_error.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/jacobian.h"
 #include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {

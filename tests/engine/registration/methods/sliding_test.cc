@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/field_error.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/jacobian.h"
 #include "engine/registration/methods/sliding_kernels.h"
 #include "engine/transform/control_grid.h"
 #include "tests/engine/registration/textured_pair.h"

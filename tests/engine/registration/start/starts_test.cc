@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/quality/quality.h"
+#include "engine/quality/verdict.h"
 #include "engine/registration/methods/affine.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/start/body.h"

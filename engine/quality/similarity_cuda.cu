@@ -1,97 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/quality/quality_kernels.h"
+#include "engine/quality/block_sum.cuh"
+#include "engine/quality/similarity_kernels.h"
 
 namespace intrawarp::cuda {
 namespace {
-
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kThreads = 256;
-
-__device__ SimilaritySums FromLane(const SimilaritySums& s, int offset) {
-  SimilaritySums o;
-  o.selected = __shfl_down_sync(kAllLanes, static_cast<long long>(s.selected), offset);
-  o.valid = __shfl_down_sync(kAllLanes, static_cast<long long>(s.valid), offset);
-  o.f = __shfl_down_sync(kAllLanes, s.f, offset);
-  o.m = __shfl_down_sync(kAllLanes, s.m, offset);
-  o.ff = __shfl_down_sync(kAllLanes, s.ff, offset);
-  o.mm = __shfl_down_sync(kAllLanes, s.mm, offset);
-  o.fm = __shfl_down_sync(kAllLanes, s.fm, offset);
-  o.absolute = __shfl_down_sync(kAllLanes, s.absolute, offset);
-  o.squared = __shfl_down_sync(kAllLanes, s.squared, offset);
-  o.f_minimum = __shfl_down_sync(kAllLanes, s.f_minimum, offset);
-  o.f_maximum = __shfl_down_sync(kAllLanes, s.f_maximum, offset);
-  o.m_minimum = __shfl_down_sync(kAllLanes, s.m_minimum, offset);
-  o.m_maximum = __shfl_down_sync(kAllLanes, s.m_maximum, offset);
-  return o;
-}
-
-__device__ JacobianSums FromLane(const JacobianSums& s, int offset) {
-  JacobianSums o;
-  o.minimum = __shfl_down_sync(kAllLanes, s.minimum, offset);
-  o.maximum = __shfl_down_sync(kAllLanes, s.maximum, offset);
-  o.nonpositive = __shfl_down_sync(kAllLanes, static_cast<long long>(s.nonpositive), offset);
-  return o;
-}
-
-__device__ InverseSums FromLane(const InverseSums& s, int offset) {
-  InverseSums o;
-  o.distance = __shfl_down_sync(kAllLanes, s.distance, offset);
-  o.maximum = __shfl_down_sync(kAllLanes, s.maximum, offset);
-  o.count = __shfl_down_sync(kAllLanes, static_cast<long long>(s.count), offset);
-  return o;
-}
 
 struct DoubleSum {
   double value = 0;
   __device__ void Add(const DoubleSum& o) { value += o.value; }
 };
 
-__device__ DoubleSum FromLane(const DoubleSum& s, int offset) { return {__shfl_down_sync(kAllLanes, s.value, offset)}; }
-
-// The sum over the block, in thread 0, in an order fixed by the block's size. `shared` holds one T a warp. All threads
-// call it.
-template <typename T>
-__device__ T BlockSum(T sum, T* shared, int warps) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int offset = 16; offset > 0; offset /= 2) sum.Add(FromLane(sum, offset));
-  if (lane == 0) shared[warp] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < warps; ++w) sum.Add(shared[w]);
-  }
-  __syncthreads();
-  return sum;
-}
-
-// partial[0] + partial[1] + ... by one block, in an order fixed by `count`.
-template <typename T>
-__device__ T SumPartials(const T* partial, int64_t count, T* shared) {
-  T sum;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) sum.Add(partial[i]);
-  return BlockSum(sum, shared, kThreads / 32);
-}
-
-// Room for a T that has initialisers, which __shared__ variables may not have.
-template <typename T>
-struct alignas(alignof(T)) RawArray {
-  unsigned char bytes[sizeof(T) * (kThreads / 32)];
-  __device__ T* get() { return reinterpret_cast<T*>(bytes); }
-};
-
 // --- Sums and joint histogram: one block a piece ---
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSumThreads)
     CompareKernel(SimilarityInput in, int64_t count, SimilarityWorkspace workspace) {
   __shared__ unsigned histogram[kHistogramBins * kHistogramBins];
   __shared__ RawArray<SimilaritySums> shared;
-  for (int i = threadIdx.x; i < kHistogramBins * kHistogramBins; i += kThreads) histogram[i] = 0;
+  for (int i = threadIdx.x; i < kHistogramBins * kHistogramBins; i += kSumThreads) histogram[i] = 0;
   __syncthreads();
   const int64_t begin = int64_t{blockIdx.x} * kPieceVoxels;
   const Int3 base = VoxelAt(in.fixed_size, begin);
   SimilaritySums sums;
-  for (int offset = threadIdx.x; offset < kPieceVoxels; offset += kThreads) {
+  for (int offset = threadIdx.x; offset < kPieceVoxels; offset += kSumThreads) {
     const int64_t place = begin + offset;
     int bin = -1;
     if (place < count) {
@@ -109,9 +41,9 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   // Also makes every thread's counts visible.
-  sums = BlockSum(sums, shared.get(), kThreads / 32);
+  sums = BlockSum(sums, shared.get(), kSumThreads / 32);
   if (threadIdx.x == 0) workspace.sums[blockIdx.x] = sums;
-  for (int i = threadIdx.x; i < kHistogramBins * kHistogramBins; i += kThreads) {
+  for (int i = threadIdx.x; i < kHistogramBins * kHistogramBins; i += kSumThreads) {
     if (histogram[i] != 0) {
       atomicAdd(&workspace.totals->histogram[i], static_cast<unsigned long long>(histogram[i]));
     }
@@ -241,7 +173,8 @@ __global__ void __launch_bounds__(kSsimThreads)
   partial[(int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) TotalKernel(SimilarityWorkspace workspace, int64_t pieces, int64_t tiles) {
+__global__ void __launch_bounds__(kSumThreads)
+    TotalKernel(SimilarityWorkspace workspace, int64_t pieces, int64_t tiles) {
   __shared__ RawArray<SimilaritySums> shared;
   __shared__ RawArray<DoubleSum> shared_ssim;
   const SimilaritySums sums = SumPartials(workspace.sums, pieces, shared.get());
@@ -251,38 +184,6 @@ __global__ void __launch_bounds__(kThreads) TotalKernel(SimilarityWorkspace work
   workspace.totals->ssim = ssim.value;
 }
 
-// --- Jacobian and inverse consistency ---
-
-template <typename Input, typename Sums>
-__global__ void __launch_bounds__(kThreads) PieceKernel(Input in, int64_t count, Sums* partial) {
-  __shared__ RawArray<Sums> shared;
-  const int64_t begin = int64_t{blockIdx.x} * kPieceVoxels;
-  const Int3 base = VoxelAt(in.size, begin);
-  Sums sums;
-  for (int offset = threadIdx.x; offset < kPieceVoxels && begin + offset < count; offset += kThreads) {
-    AddAt(in, VoxelAfter(in.size, base, offset), &sums);
-  }
-  sums = BlockSum(sums, shared.get(), kThreads / 32);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sums;
-}
-
-template <typename Sums>
-__global__ void __launch_bounds__(kThreads) PiecesKernel(const Sums* partial, int64_t pieces, Sums* total) {
-  __shared__ RawArray<Sums> shared;
-  const Sums sums = SumPartials(partial, pieces, shared.get());
-  if (threadIdx.x == 0) *total = sums;
-}
-
-template <typename Input, typename Sums>
-absl::Status SumVoxels(const ExecContext& ctx, const Input& in, Sums* partial, Sums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  PieceKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  PiecesKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace) {
@@ -290,7 +191,7 @@ absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, co
   const Int3 size = in.fixed_size;
   const int64_t count = int64_t{size.x} * size.y * size.z, pieces = Pieces(count);
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(workspace.totals, 0, sizeof(SimilarityTotals), ctx.stream()));
-  CompareKernel<<<static_cast<unsigned>(pieces), kThreads, 0, stream>>>(in, count, workspace);
+  CompareKernel<<<static_cast<unsigned>(pieces), kSumThreads, 0, stream>>>(in, count, workspace);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   const bool ssim = in.range > 0;
   if (ssim) {
@@ -298,17 +199,9 @@ absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, co
     SsimKernel<<<tiles, kSsimThreads, 0, stream>>>(in.fixed, workspace.warped, size, MakeSsimScale(in), workspace.ssim);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   }
-  TotalKernel<<<1, kThreads, 0, stream>>>(workspace, pieces, ssim ? Tiles(size) : 0);
+  TotalKernel<<<1, kSumThreads, 0, stream>>>(workspace, pieces, ssim ? Tiles(size) : 0);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
-}
-
-absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total) {
-  return SumVoxels(ctx, in, partial, total);
-}
-
-absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total) {
-  return SumVoxels(ctx, in, partial, total);
 }
 
 }  // namespace intrawarp::cuda

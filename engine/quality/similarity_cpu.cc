@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "engine/device/parallel.h"
-#include "engine/quality/quality_kernels.h"
+#include "engine/quality/similarity_kernels.h"
 
 namespace intrawarp::cpu {
 namespace {
@@ -176,20 +176,6 @@ double SumSsim(const SimilarityInput& in, const SimilarityWorkspace& workspace) 
   return sum;
 }
 
-template <typename Input, typename Sums>
-absl::Status SumVoxels(const Input& in, Sums* partial, Sums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  ParallelFor(pieces, [&](int64_t piece) {
-    Sums sums;
-    const int64_t begin = piece * kPieceVoxels, end = std::min(begin + kPieceVoxels, count);
-    for (int64_t i = begin; i < end; ++i) AddAt(in, VoxelAt(in.size, i), &sums);
-    partial[piece] = sums;
-  });
-  *total = Sums();
-  for (int64_t i = 0; i < pieces; ++i) total->Add(partial[i]);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status SumSimilarity(const ExecContext&, const SimilarityInput& in, const SimilarityWorkspace& workspace) {
@@ -199,14 +185,6 @@ absl::Status SumSimilarity(const ExecContext&, const SimilarityInput& in, const 
   for (int64_t i = 0; i < pieces; ++i) workspace.totals->sums.Add(workspace.sums[i]);
   if (in.range > 0) workspace.totals->ssim = SumSsim(in, workspace);
   return absl::OkStatus();
-}
-
-absl::Status SumJacobian(const ExecContext&, const JacobianInput& in, JacobianSums* partial, JacobianSums* total) {
-  return SumVoxels(in, partial, total);
-}
-
-absl::Status SumInverse(const ExecContext&, const InverseInput& in, InverseSums* partial, InverseSums* total) {
-  return SumVoxels(in, partial, total);
 }
 
 }  // namespace intrawarp::cpu

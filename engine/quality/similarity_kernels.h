@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU and CUDA versions of the measures in quality.h, and the per-voxel arithmetic that they share. Internal to
-// this room. Partial results belong to pieces (tiles) of the fixed grid and are added in their order, so that a result
-// depends on the grid alone.
-#ifndef INTRAWARP_ENGINE_QUALITY_QUALITY_KERNELS_H_
-#define INTRAWARP_ENGINE_QUALITY_QUALITY_KERNELS_H_
+// The CPU and CUDA versions of MeasureSimilarity (similarity.h), and the per-voxel arithmetic that they share. Internal
+// to this room. Partial results belong to pieces (tiles) of the fixed grid and are added in their order, so that a
+// result depends on the grid only.
+#ifndef INTRAWARP_ENGINE_QUALITY_SIMILARITY_KERNELS_H_
+#define INTRAWARP_ENGINE_QUALITY_SIMILARITY_KERNELS_H_
 
 #include <cfloat>
 #include <cmath>
@@ -188,106 +188,10 @@ struct SimilarityWorkspace {
   SimilarityTotals* totals = nullptr;
 };
 
-struct JacobianInput {
-  Int3 size;
-  const float* displacement = nullptr;
-  Int3 displacement_size;
-  // The displacement lies on the fixed grid itself.
-  bool same_grid = false;
-  AffineMap to_domain;
-  // Physical to fixed index; its linear part is the gradient of the index.
-  AffineMap to_index;
-  double affine_determinant = 1;
-  // Unless null: det(I + grad u) at the fixed voxels; nothing but the determinant of A counts beside it.
-  const float* determinant = nullptr;
-
-  INTRAWARP_HD Vec3d Displacement(Int3 v) const {
-    if (!same_grid) return SampleDisplacement(displacement, displacement_size, to_domain(ToVec3d(v)));
-    const float* u = displacement + 3 * ((static_cast<size_t>(v.z) * size.y + v.y) * size.x + v.x);
-    return {u[0], u[1], u[2]};
-  }
-};
-
-// det(grad T) at a fixed voxel.
-INTRAWARP_HD inline double JacobianAt(const JacobianInput& in, Int3 voxel) {
-  if (in.determinant != nullptr) {
-    const size_t place = (static_cast<size_t>(voxel.z) * in.size.y + voxel.y) * in.size.x + voxel.x;
-    return in.affine_determinant * in.determinant[place];
-  }
-  AffineMap gradient = AffineMap::Identity();
-  for (int a = 0; a < 3; ++a) {
-    if (in.size[a] == 1) continue;
-    Int3 low = voxel, high = voxel;
-    low[a] = voxel[a] > 0 ? voxel[a] - 1 : 0;
-    high[a] = voxel[a] < in.size[a] - 1 ? voxel[a] + 1 : voxel[a];
-    const Vec3d difference = (1.0 / (high[a] - low[a])) * (in.Displacement(high) - in.Displacement(low));
-    for (int r = 0; r < 3; ++r)
-      for (int c = 0; c < 3; ++c) gradient.m[r][c] += difference[r] * in.to_index.m[a][c];
-  }
-  return in.affine_determinant * Determinant(gradient);
-}
-
-struct JacobianSums {
-  double minimum = DBL_MAX, maximum = -DBL_MAX;
-  int64_t nonpositive = 0;
-
-  INTRAWARP_HD void Add(const JacobianSums& o) {
-    minimum = fmin(minimum, o.minimum);
-    maximum = fmax(maximum, o.maximum);
-    nonpositive += o.nonpositive;
-  }
-  INTRAWARP_HD void Add(double determinant) {
-    minimum = fmin(minimum, determinant);
-    maximum = fmax(maximum, determinant);
-    // Written so that NaN counts.
-    nonpositive += !(determinant > 0);
-  }
-};
-
-INTRAWARP_HD inline void AddAt(const JacobianInput& in, Int3 voxel, JacobianSums* sums) {
-  sums->Add(JacobianAt(in, voxel));
-}
-
-// exp(v) and exp(-v) as displacements in mm on one grid.
-struct InverseInput {
-  const float* forward = nullptr;
-  const float* backward = nullptr;
-  Int3 size;
-  AffineMap to_index;
-};
-
-struct InverseSums {
-  double distance = 0, maximum = 0;
-  int64_t count = 0;
-
-  INTRAWARP_HD void Add(const InverseSums& o) {
-    distance += o.distance;
-    maximum = fmax(maximum, o.maximum);
-    count += o.count;
-  }
-};
-
-// Adds |backward(forward(voxel)) - voxel|, unless forward leaves the domain.
-INTRAWARP_HD inline void AddAt(const InverseInput& in, Int3 voxel, InverseSums* sums) {
-  const float* u = in.forward + 3 * ((static_cast<size_t>(voxel.z) * in.size.y + voxel.y) * in.size.x + voxel.x);
-  const Vec3d there{u[0], u[1], u[2]};
-  const Vec3d index = ToVec3d(voxel) + in.to_index.Linear(there);
-  for (int a = 0; a < 3; ++a)
-    if (!(index[a] >= -0.5 && index[a] <= in.size[a] - 0.5)) return;
-  const Vec3d difference = there + SampleDisplacement(in.backward, in.size, index);
-  const double distance = sqrt(Dot(difference, difference));
-  sums->Add({distance, distance, 1});
-}
-
-// SumSimilarity fills workspace.totals, SumJacobian and SumInverse *total (in device memory, with one partial a piece
-// beside it). Stream-ordered.
+// Fills workspace.totals. Stream-ordered.
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in,
-                                                        const SimilarityWorkspace& workspace);
-                             absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in,
-                                                      JacobianSums* partial, JacobianSums* total);
-                             absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in,
-                                                     InverseSums* partial, InverseSums* total);)
+                                                        const SimilarityWorkspace& workspace);)
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_ENGINE_QUALITY_QUALITY_KERNELS_H_
+#endif  // INTRAWARP_ENGINE_QUALITY_SIMILARITY_KERNELS_H_
