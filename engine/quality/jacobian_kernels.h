@@ -16,7 +16,7 @@
 namespace intrawarp {
 
 // Voxels in memory order that share one partial result.
-inline constexpr int kSumPieceVoxels = 16384;
+inline constexpr int kSumPieceVoxels = 2048;
 inline constexpr int64_t SumPieces(int64_t voxels) { return (voxels + kSumPieceVoxels - 1) / kSumPieceVoxels; }
 
 struct JacobianInput {
@@ -51,7 +51,8 @@ INTRAWARP_HD inline double JacobianAt(const JacobianInput& in, Int3 voxel) {
     Int3 low = voxel, high = voxel;
     low[a] = voxel[a] > 0 ? voxel[a] - 1 : 0;
     high[a] = voxel[a] < in.size[a] - 1 ? voxel[a] + 1 : voxel[a];
-    const Vec3d difference = (1.0 / (high[a] - low[a])) * (in.Displacement(high) - in.Displacement(low));
+    const double per_voxel = high[a] - low[a] == 2 ? 0.5 : 1.0;
+    const Vec3d difference = per_voxel * (in.Displacement(high) - in.Displacement(low));
     for (int r = 0; r < 3; ++r)
       for (int c = 0; c < 3; ++c) gradient.m[r][c] += difference[r] * in.to_index.m[a][c];
   }

@@ -34,11 +34,18 @@ SimilarityInput MakeInput(const PreparedImage& fixed, const PreparedImage& movin
   in.fixed_size = fixed.geometry().size;
   in.moving_size = moving.geometry().size;
   const AffineMap to_moving = PhysicalToIndex(moving.geometry());
-  // A control grid comes as a dense field.
-  const Transform identity(AffineMap::Identity());
-  in.map =
-      MakeForwardMap(transform.has_control_grid() ? identity : transform, IndexToPhysical(fixed.geometry()), to_moving);
-  in.field_to_index = to_moving;
+  const AffineMap to_physical = IndexToPhysical(fixed.geometry());
+  if (transform.has_control_grid()) {
+    // The caller makes the field.
+    in.map = MakeForwardMap(Transform(AffineMap::Identity()), to_physical, to_moving);
+    in.field_to_index = to_moving;
+  } else if (transform.has_displacement() && transform.displacement().geometry == fixed.geometry()) {
+    in.map = MakeForwardMap(Transform(transform.affine()), to_physical, to_moving);
+    in.field = transform.displacement().data;
+    in.field_to_index = Compose(to_moving, transform.affine());
+  } else {
+    in.map = MakeForwardMap(transform, to_physical, to_moving);
+  }
   in.fixed_minimum = fixed.statistics().minimum;
   in.moving_minimum = moving.statistics().minimum;
   in.fixed_bins_per_unit = BinsPerUnit(fixed.statistics());

@@ -52,8 +52,8 @@ struct SimilarityInput {
   Int3 moving_size;
   // Fixed index to moving index.
   ForwardMap map;
-  // Unless null: T(p) - p at the fixed voxels, which `field_to_index` makes a difference of moving indices that is
-  // added.
+  // Unless null: a vector at each fixed voxel, which `field_to_index` makes a difference of moving indices that is
+  // added to those of `map`: T(p) - p, or u(p).
   const float* field = nullptr;
   AffineMap field_to_index;
   // The ranges of the whole images.
