@@ -38,12 +38,13 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
+bool IsLarge(Int3 n) { return std::max({n.x, n.y, n.z}) >= LogDemonsOptions::kWarmCoarsestAxis; }
+
 // Levels of a stage that starts from a velocity, at most.
 int WarmLevels(const PreparedImage& fixed) {
-  const auto is_large = [](Int3 n) { return std::max({n.x, n.y, n.z}) >= LogDemonsOptions::kWarmCoarsestAxis; };
   const int most = static_cast<int>(fixed.levels().size());
   int levels = LogDemonsOptions::kWarmLevels;
-  while (levels < most && is_large(fixed.levels()[levels - 1].volume.geometry.size)) ++levels;
+  while (levels < most && IsLarge(fixed.levels()[levels - 1].volume.geometry.size)) ++levels;
   return levels;
 }
 
@@ -68,11 +69,12 @@ Intensities Standard(const VolumeStatistics& s) {
   return {static_cast<float>(1 / s.stddev), static_cast<float>(-s.mean / s.stddev)};
 }
 
-// The grid of a level's velocity.
+// The grid of a level's velocity (log_demons.h).
 Int3 VelocitySize(const RegistrationImages& images, const LogDemonsOptions& options, int index) {
   const auto& pyramid = images.fixed->levels();
-  const bool is_half = index == 0 && options.velocity_grid == VelocityGrid::kHalf && pyramid.size() > 1;
-  return pyramid[is_half ? 1 : index].volume.geometry.size;
+  const bool is_half = options.velocity_grid == VelocityGrid::kHalf && index + 1 < static_cast<int>(pyramid.size()) &&
+                       (index == 0 || IsLarge(pyramid[index].volume.geometry.size));
+  return pyramid[is_half ? index + 1 : index].volume.geometry.size;
 }
 
 // Device memory for levels up to `size`.
@@ -429,13 +431,13 @@ LogDemonsOptions Resolved(LogDemonsOptions options) {
   return options;
 }
 
-LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
+LogDemonsOptions Resolved(LogDemonsOptions options, bool warm, int levels) {
   using O = LogDemonsOptions;
   options.velocity_grid = options.velocity_grid.value_or(warm ? O::kWarmVelocityGrid : VelocityGrid::kFull);
   const bool has_warm_finest = warm && !options.iterations.has_value();
   options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
-  options.finest_iterations =
-      options.finest_iterations.value_or(has_warm_finest ? O::kWarmFinestIterations : *options.iterations);
+  const int warm_finest = levels > O::kWarmLevels ? O::kWarmFinestOfManyLevels : O::kWarmFinestIterations;
+  options.finest_iterations = options.finest_iterations.value_or(has_warm_finest ? warm_finest : *options.iterations);
   options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
   return Resolved(options);
 }
@@ -443,7 +445,7 @@ LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
 absl::StatusOr<bool> AskForMatching(const ExecContext& ctx, const RegistrationImages& images,
                                     const LogDemonsOptions& given, const AffineMap& affine,
                                     const ConstVelocityView& velocity) {
-  LogDemonsOptions options = Resolved(given, /*warm=*/false);
+  LogDemonsOptions options = Resolved(given, /*warm=*/false, /*levels=*/1);
   options.match_intensities = false;
   options.velocity_grid = VelocityGrid::kFull;
   options.levels.reset();
@@ -459,9 +461,10 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                                        const AffineMap& affine, const ConstVelocityView& initial,
                                                        const VelocityFn& on_coarse) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(given));
-  LogDemonsOptions options = Resolved(given, /*warm=*/initial.data != nullptr);
+  const bool warm = initial.data != nullptr;
+  const int levels = Levels(images, given, warm);
+  LogDemonsOptions options = Resolved(given, warm, levels);
   const Int3 finest = images.fixed->geometry().size;
-  const int levels = Levels(images, options, initial.data != nullptr);
   options.match_intensities = options.match_intensities.value_or(false);
   // Without a coarser grid.
   if (images.fixed->levels().size() == 1) options.velocity_grid = VelocityGrid::kFull;
@@ -517,8 +520,9 @@ int64_t LogDemonsCoarseBytes(const PreparedImage& fixed) {
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
-                             ObjectiveAt(ctx, images, Resolved(options, /*warm=*/false), 0, affine, velocity));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const SampledValue value,
+      ObjectiveAt(ctx, images, Resolved(options, /*warm=*/false, /*levels=*/1), 0, affine, velocity));
   return value.value;
 }
 

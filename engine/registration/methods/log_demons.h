@@ -14,10 +14,10 @@
 // other, and the difference drives the velocity. Without a word the method of a pipeline therefore does it where the
 // images ask for it (AskForMatching), which images of equal gain do not, however far apart they are.
 //
-// With VelocityGrid::kHalf the finest level has its velocity, and with it the force, on the grid of the level below.
-// The force is made at every voxel of the images, and its mean is taken over the velocity's voxel. The sigmas stay in
-// voxels of the images. Exponential, smoothing and update then take an eighth of the work. The velocity of the result
-// is the trilinear interpolation of that velocity.
+// With VelocityGrid::kHalf the finest level, and each coarser one with an axis of kWarmCoarsestAxis voxels or more, has
+// its velocity, and with it the force, on the grid of the level below. The force is made at every voxel of the images,
+// and its mean is taken over the velocity's voxel. The sigmas stay in voxels of the images. Exponential, smoothing and
+// update then take an eighth of the work. The velocity of the result is the trilinear interpolation of that velocity.
 //
 // With momentum an iteration ends beyond the velocity that it came to, in the direction from where the one before came
 // to (Nesterov 1983). This reaches far from edges, where a force smoothed by the fluid sigma spreads a few voxels an
@@ -93,9 +93,9 @@ absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
 // Fills in every default but the defaults of levels, iterations, momentum, velocity_grid and match_intensities, which
 // depend on the images and on where the stage starts. The second function fills in iterations, momentum and
-// velocity_grid as well, for a stage that starts from a velocity (`warm`) or not.
+// velocity_grid as well, for a stage of so many levels that starts from a velocity (`warm`) or not.
 LogDemonsOptions Resolved(LogDemonsOptions options);
-LogDemonsOptions Resolved(LogDemonsOptions options, bool warm);
+LogDemonsOptions Resolved(LogDemonsOptions options, bool warm, int levels);
 
 // The mean squared difference in variances of the fixed image at the finest level, with `velocity` (on the fixed
 // image's grid; data may be null: none) and intensities matched there when the options say so (unset: not); absent with

@@ -105,8 +105,8 @@ constexpr double FfdOptions::DefaultBendingWeight(MetricKind metric) {
 // (Leong et al. 2021); the Baker-Campbell-Hausdorff series (BchUpdate).
 enum class VelocityUpdate { kAdd, kCompose, kBch };
 
-// The grid of the finest level's velocity of log-demons: the images' grid, or the grid of the level below, if there is
-// one.
+// The grid of the velocity of log-demons at the finest level, and at each coarser one that is large (log_demons.h): the
+// level's own grid, or the grid of the level below, if there is one.
 enum class VelocityGrid { kFull, kHalf };
 
 // The image whose gradient drives the force of log-demons; kSymmetric takes the mean of both.
@@ -119,10 +119,10 @@ struct LogDemonsOptions {
   // The default of levels when the stage starts from a velocity, which holds already what coarser levels would find: at
   // least two, and so many that no axis has as many voxels as this at the coarsest, if the pyramid goes so far.
   static constexpr int kWarmLevels = 2, kWarmCoarsestAxis = 128;
-  // The defaults of iterations, finest_iterations, momentum and velocity_grid then. Momentum makes up for the
-  // iterations: a frame of a moving phantom is as close to the truth after 30 of them as after 100 without
-  // (docs/evidence/performance.md, Log-demons).
-  static constexpr int kWarmIterations = 30, kWarmFinestIterations = 15;
+  // The defaults of iterations, finest_iterations (with kWarmLevels levels, and with more of them), momentum and
+  // velocity_grid then. Momentum makes up for the iterations: a frame of a moving phantom is as close to the truth
+  // after 30 of them as after 100 without (docs/evidence/performance.md, Log-demons).
+  static constexpr int kWarmIterations = 30, kWarmFinestIterations = 15, kWarmFinestOfManyLevels = 10;
   static constexpr double kWarmMomentum = 0.9;
   static constexpr VelocityGrid kWarmVelocityGrid = VelocityGrid::kHalf;
   static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/field_error.h"
-#include "engine/quality/quality.h"
+#include "engine/quality/jacobian.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
 #include "engine/transform/velocity_unfolding.h"
@@ -153,6 +153,37 @@ TEST_P(LogDemonsTest, RecoversADeformationByAVelocityOnHalfTheGrid) {
       }
     }
   }
+}
+
+// So does each coarser level that is large: here the middle one of three.
+TEST_P(LogDemonsTest, LargeCoarseLevelsHaveTheirVelocityOnHalfTheGrid) {
+  Pair pair = MakePair(0, /*is_2d=*/true);
+  pair.fixed_grid.size = {256, 64, 1};
+  pair.moving_grid = pair.fixed_grid;
+  const Texture texture(23, /*is_2d=*/true);
+  const auto image = [&](double shift) {
+    std::vector<float> voxels;
+    ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { voxels.push_back(texture({p.x + shift, p.y, p.z})); });
+    return voxels;
+  };
+  pair.fixed = image(0);
+  pair.moving = image(-3);
+  LogDemonsOptions options = Options();
+  options.levels = 3;
+  options.finest_iterations = 1;
+  const auto full = Run(pair, options);
+  options.velocity_grid = VelocityGrid::kHalf;
+  const auto half = Run(pair, options), again = Run(pair, options);
+  ASSERT_OK(full) << full.status();
+  ASSERT_OK(half) << half.status();
+  ASSERT_OK(again) << again.status();
+  const auto &of_full = full->report.levels, &of_half = half->report.levels;
+  ASSERT_EQ(of_half.size(), 3u);
+  EXPECT_EQ(of_half[0].value_after, of_full[0].value_after);
+  EXPECT_NE(of_half[1].value_after, of_full[1].value_after);
+  EXPECT_LT(of_half[1].value_after, 1.2 * of_full[1].value_after + 1e-4);
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(again->velocity.as<float>(), n));
 }
 
 // An image without a coarser level has its velocity on its own grid.
@@ -445,6 +476,9 @@ TEST_P(LogDemonsTest, LargeImagesHaveMoreLevelsFromAVelocity) {
     const auto warm = Run(pair, options, nullptr, first->velocity.as<float>());
     ASSERT_OK(warm);
     EXPECT_EQ(warm->report.levels.size(), levels) << width;
+    const auto by_default = Run(pair, LogDemonsOptions(), nullptr, first->velocity.as<float>());
+    ASSERT_OK(by_default);
+    EXPECT_EQ(std::get<LogDemonsOptions>(by_default->report.options).finest_iterations, levels > 2 ? 10 : 15) << width;
   }
 }
 
