@@ -189,8 +189,9 @@ int SchedulingPolicy::SlotsOf(JobClass job_class) const {
 }
 
 int SchedulingPolicy::AtOnce(JobClass job_class) const {
-  const int most = options_.at_once[Index(job_class)];
-  return most > 0 ? most : options_.lanes[Index(job_class)];
+  const int given = options_.at_once[Index(job_class)], beside_frames = options_.beside_frames[Index(job_class)];
+  const int most = given > 0 ? given : options_.lanes[Index(job_class)];
+  return frames_open_ && beside_frames > 0 ? std::min(most, beside_frames) : most;
 }
 
 int SchedulingPolicy::Computing(JobClass job_class) const {

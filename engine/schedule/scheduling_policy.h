@@ -4,7 +4,7 @@
 //
 // A job waits, then starts; a started job computes, or is held at a checkpoint with its workspace. A class (frame,
 // interactive, batch) has a queue of `capacity` jobs that wait and `lanes` for jobs that have started, of which
-// `at_once` compute at once.
+// `at_once` compute at once; while frames are open (SetFramesOpen), no more than `beside_frames`.
 //
 // Flows. The jobs of one owner in a class are a flow, and the owner's short jobs in that class (uploads, warps, points)
 // are another one. A flow has at most `at_once` jobs started; the last `short_lanes` lanes of a class take short jobs
@@ -43,8 +43,9 @@
 // prediction counts nothing, turns by share and by flow are left out. A predicted job whose deadline comes before its
 // predicted end is refused, and so is one that could make another predicted job of its class late. So a deadline that
 // was admitted is missed only when something unpredicted happens: work beyond its prediction, a job of a better class
-// that comes later, a turn by share, a turn of a flow that has waited for `most_guarded`, a cancelled job that unwinds
-// in its lane, and, where a class has more lanes than jobs at once, a job of the same flow that holds up its next one.
+// that comes later, frames that are opened where fewer jobs compute beside them, a turn by share, a turn of a flow that
+// has waited for `most_guarded`, a cancelled job that unwinds in its lane, and, where a class has more lanes than jobs
+// at once, a job of the same flow that holds up its next one.
 //
 // Jobs that compute at once on the same multiprocessors slow each other down. Where a class has several slots, a job
 // counts with its crowded cost while its class has another job, waiting or started. A job alone is admitted by its cost
@@ -83,6 +84,9 @@ struct SchedulingOptions {
   std::array<int, kJobClasses> lanes = {1, 1, 1};
   // Jobs of each class that compute at once, and that a flow may have started; 0: as many as lanes.
   std::array<int, kJobClasses> at_once = {};
+  // The same while frames are open, where that is less; 0: no other number. Jobs that compute when frames are opened
+  // compute on.
+  std::array<int, kJobClasses> beside_frames = {};
   // The lanes of each class that only short jobs take.
   std::array<int, kJobClasses> short_lanes = {};
   // Jobs of all classes that compute at once; on a partitioned device those of batch come on top.
@@ -155,8 +159,8 @@ class SchedulingPolicy {
   // A started job has ended.
   void Finish(JobId job, Time now);
 
-  // While frames are open, frames and batch keep to their partitions; nobody else needs them otherwise. At first they
-  // are not open.
+  // While frames are open, frames and batch keep to their partitions, and `beside_frames` counts. At first they are not
+  // open.
   void SetFramesOpen(bool open) { frames_open_ = open; }
   // Whether a job of the class may now occupy the whole device. A batch job looks at each checkpoint, others when they
   // start: a registration keeps graphs that were recorded for one partition.

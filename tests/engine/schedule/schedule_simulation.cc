@@ -381,8 +381,9 @@ class Simulation {
   int DomainOf(int64_t id) const { return Domain(jobs_[id].job_class); }
   int Slots(int domain) const { return domain == 1 ? AtOnce(JobClass::kBatch) : options_.slots; }
   int AtOnce(JobClass job_class) const {
-    const int most = options_.at_once[Index(job_class)];
-    return most == 0 ? options_.lanes[Index(job_class)] : most;
+    const int given = options_.at_once[Index(job_class)], beside_frames = options_.beside_frames[Index(job_class)];
+    const int most = given == 0 ? options_.lanes[Index(job_class)] : given;
+    return frames_open_ && beside_frames > 0 ? std::min(most, beside_frames) : most;
   }
   static int Index(JobClass job_class) { return static_cast<int>(job_class); }
   bool Owed(JobClass job_class) const { return owed_[Index(job_class)]; }

@@ -353,6 +353,40 @@ TEST_F(PartitionedTest, OthersHaveTheWholeDeviceWhileNoFramesAreOpen) {
   }
 }
 
+class BesideFramesTest : public SchedulingPolicyTest {
+ protected:
+  BesideFramesTest()
+      : SchedulingPolicyTest(
+            {.lanes = {4, 6, 1}, .at_once = {4, 4, 1}, .beside_frames = {0, 2, 0}, .slots = 4, .partitioned = true}) {}
+  // Starts what may compute; how many jobs did.
+  int GrantAll(int64_t ms) {
+    int count = 0;
+    while (policy_.Grant(At(ms))) ++count;
+    return count;
+  }
+};
+
+TEST_F(BesideFramesTest, FewerJobsOfAClassComputeWhileFramesAreOpen) {
+  for (int64_t job = 1; job <= 6; ++job) Push(job, kInteractive);
+  policy_.SetFramesOpen(true);
+  EXPECT_EQ(GrantAll(0), 2);
+  policy_.SetFramesOpen(false);
+  EXPECT_EQ(GrantAll(0), 2) << "four in all";
+  policy_.SetFramesOpen(true);
+  policy_.Finish(1, At(1));
+  EXPECT_EQ(GrantAll(1), 0) << "three are left";
+  policy_.Finish(2, At(1));
+  policy_.Finish(3, At(1));
+  EXPECT_EQ(GrantAll(1), 1);
+}
+
+TEST_F(BesideFramesTest, FramesAndBatchAreNotLimited) {
+  for (int64_t job = 1; job <= 4; ++job) Push(job, kFrame);
+  Push(5, kBatch);
+  policy_.SetFramesOpen(true);
+  EXPECT_EQ(GrantAll(0), 5);
+}
+
 // Owners "a", "b" and so on; on one slot, with more lanes than jobs at once.
 class TurnsTest : public SchedulingPolicyTest {
  protected:
