@@ -85,6 +85,8 @@ Rows StageRows(const Json& report) {
           absl::StrCat(Shown(At(level, "/iterations")), " iterations, value ", Shown(At(level, "/value_before")),
                        " to ", Shown(At(level, "/value_after"))));
     }
+    const Json& second = At(stage, "/second_layer_fraction");
+    if (!second.is_null()) rows.emplace_back("part of the image in the second layer", Shown(second));
   }
   return rows;
 }

@@ -72,6 +72,11 @@ Json Level(const v1::LevelReport& level) {
           {"value_after", Finite(level.value_after())}};
 }
 
+// Null but for a stage with sliding.
+Json SecondLayerFraction(const v1::StageReport& stage) {
+  return stage.has_second_layer_fraction() ? Finite(stage.second_layer_fraction()) : Json(nullptr);
+}
+
 Json Stages(const v1::Report& report) {
   Json stages = Json::array();
   for (int i = 0; i < report.stages_size(); ++i) {
@@ -82,7 +87,8 @@ Json Stages(const v1::Report& report) {
     stages.push_back({{"name", NameOrNull(MethodOf(options))},
                       {"metric", NameOrNull(MetricName(MetricOf(options)))},
                       {"stop_reason", StopReason(stage.stop_reason())},
-                      {"levels", levels}});
+                      {"levels", levels},
+                      {"second_layer_fraction", SecondLayerFraction(stage)}});
   }
   return stages;
 }

@@ -128,6 +128,17 @@ std::string ExpectedErrorText(const v1::Report& report) {
   return text;
 }
 
+std::string SlidingText(const v1::Report& report) {
+  std::string text;
+  for (const v1::StageReport& stage : report.stages()) {
+    if (!stage.has_second_layer_fraction()) continue;
+    const double fraction = stage.second_layer_fraction();
+    text = fraction > 0 ? absl::StrFormat("two layers; the second one has %.3g %% of the voxels", 100 * fraction)
+                        : "one layer; the result is that of ffd without --sliding";
+  }
+  return text;
+}
+
 std::string VerdictLine(const v1::Report& report) {
   return absl::StrCat("verdict: ", VerdictWord(report), Tail(ReasonTexts(report)), "; ", ExpectedErrorText(report));
 }

@@ -27,6 +27,10 @@ std::vector<std::string> ReasonTexts(const v1::Report& report);
 // "expected error 0.56 mm, bound 1.9 mm, limit 5 mm"; says so where the error is not known. The bound is the median.
 std::string ExpectedErrorText(const v1::Report& report);
 
+// Whether anything slid: "two layers; the second one has 31.2 % of the voxels". Empty where no stage had `sliding`; the
+// last such stage counts.
+std::string SlidingText(const v1::Report& report);
+
 // "verdict: ...", without a line end.
 std::string VerdictLine(const v1::Report& report);
 

@@ -39,6 +39,7 @@ v1::StageReport ToProto(const StageReport& from) {
     report->set_value_before(level.value_before);
     report->set_value_after(level.value_after);
   }
+  if (from.second_layer_fraction) to.set_second_layer_fraction(*from.second_layer_fraction);
   return to;
 }
 

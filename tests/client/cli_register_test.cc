@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "engine/geometry/vec.h"
 #include "io/format/matrix_text.h"
@@ -247,6 +248,36 @@ TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
   Fail(Register({"--method=affine", "--fixed_weight=" + Pair("fixed.nii.gz")}), "INVALID_ARGUMENT",
        "options.fixed_weight");
   Fail(Register({"--method=affine", "--moving_weight=volumes/nothing"}), "NOT_FOUND", "volumes/nothing");
+}
+
+// A wall that stays, and organs that slide along it; the affine pair has nothing that slides.
+TEST_F(CliTest, SlidingTellsWhetherAnythingSlid) {
+  const std::string folder = Out("slide");
+  ASSERT_EQ(Run({"phantom", "--kind=sliding", "--out=" + folder, "--size=40x40x24", "--spacing=8x8x10"}).exit_status,
+            0);
+  const std::vector<std::string> options = {"--metric=ssd", "--spacing_vox=10", "--report=" + Out("report.json")};
+  const auto told = [&](const std::string& pair, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"register", "--fixed=" + pair + "/fixed.nii.gz", "--moving=" + pair + "/moving.nii.gz"});
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+    return result;
+  };
+  const ProcessResult slid = told(folder, {"--method=search,ffd", "--sliding"});
+  const double fraction = ReadJson(Out("report.json"))["stages"][1]["second_layer_fraction"];
+  EXPECT_GT(fraction, 0.02);
+  EXPECT_LT(fraction, 0.9);
+  const std::string line =
+      absl::StrFormat("sliding: two layers; the second one has %.3g %% of the voxels\n", 100 * fraction);
+  EXPECT_THAT(slid.err, HasSubstr(line));
+  EXPECT_THAT(Succeed({"transform", "show", slid.out.substr(0, slid.out.find('\n'))}),
+              HasSubstr("sliding\ttwo layers; "));
+
+  EXPECT_THAT(told(world->pair, {"--method=affine,ffd", "--sliding"}).err, HasSubstr("sliding: one layer;"));
+  EXPECT_EQ(ReadJson(Out("report.json"))["stages"][1]["second_layer_fraction"], 0.0);
+  EXPECT_THAT(told(world->pair, {"--method=affine,ffd", "--iterations=3"}).err, Not(HasSubstr("sliding")));
+  EXPECT_TRUE(ReadJson(Out("report.json"))["stages"][1]["second_layer_fraction"].is_null());
 }
 
 TEST_F(CliTest, TheVerdictIsAlwaysTold) {

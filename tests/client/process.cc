@@ -25,7 +25,7 @@ constexpr const char* kDefaults[] = {"INTRAWARP_CONFIG",      "INTRAWARP_SERVER"
                                      "INTRAWARP_TLS_CERT",    "INTRAWARP_TLS_KEY",    "INTRAWARP_TOKEN_FILE",
                                      "INTRAWARP_ROUTING_KEY", "INTRAWARP_TRACEPARENT"};
 
-constexpr const char* kNotes[] = {"verdict: ", "cost: ", "start: "};
+constexpr const char* kNotes[] = {"verdict: ", "cost: ", "start: ", "sliding: "};
 
 std::string MakeFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "intrawarp_test_XXXXXX").string();

@@ -124,13 +124,15 @@ TEST(ReportJsonTest, Golden) {
           "value_before": 0.5,
           "value_after": 0.25
         }
-      ]
+      ],
+      "second_layer_fraction": null
     },
     {
       "name": "affine",
       "metric": "ssd",
       "stop_reason": "converged",
-      "levels": []
+      "levels": [],
+      "second_layer_fraction": null
     }
   ],
   "matrix": [
@@ -389,6 +391,17 @@ TEST(ReportJsonTest, WhatIsUndefinedIsNull) {
   EXPECT_TRUE(json["jacobian"]["max"].is_null());
   EXPECT_TRUE(json["verdict"].is_null());
   EXPECT_EQ(json["jacobian"]["min"], 0.5);
+}
+
+// 0 and null differ: nothing slid, and nobody asked.
+TEST(ReportJsonTest, AStageTellsItsSecondLayer) {
+  v1::Report report = Filled();
+  report.mutable_stages(1)->set_second_layer_fraction(0.25);
+  EXPECT_EQ(ReportToJson("", report)["stages"][1]["second_layer_fraction"], 0.25);
+  report.mutable_stages(1)->set_second_layer_fraction(0);
+  const Json stages = ReportToJson("", report)["stages"];
+  EXPECT_TRUE(stages[0]["second_layer_fraction"].is_null());
+  EXPECT_EQ(stages[1]["second_layer_fraction"], 0.0);
 }
 
 TEST(ReportJsonTest, AFailedFrameHasItsCauseAndNoNumbers) {

@@ -85,6 +85,7 @@ def planted(report):
     yield "a name is new", change(lambda r: r.update(surprise=1))
     yield "a word for a number", change(lambda r: r["similarity"]["after"].update(ncc="high"))
     yield "another verdict", change(lambda r: r.update(verdict="fine"))
+    yield "a stage without its second layer", change(lambda r: r["stages"][0].pop("second_layer_fraction"))
     yield "a matrix of three rows", change(lambda r: r["matrix"].pop())
     yield "a reason without its cause", change(lambda r: r["reason_details"].append({"message": "x"}))
 
@@ -101,9 +102,10 @@ def make_reports(folder):
         try:
             address = re.search(r"grpc=(\S+)", server.stdout.readline()).group(1)
             run("phantom", f"--out={folder}", "--size=24x24x18")
-            for method in ("auto", "rigid", "log-demons"):
-                name = run(f"--server={address}", "register", f"--fixed={folder}/fixed.nii.gz", f"--method={method}",
-                           f"--moving={folder}/moving.nii.gz", f"--report={folder}/report.json").strip()
+            for method in ("auto", "rigid", "log-demons", "search,ffd --metric=ssd --sliding"):
+                name = run(f"--server={address}", "register", f"--fixed={folder}/fixed.nii.gz",
+                           f"--moving={folder}/moving.nii.gz", f"--report={folder}/report.json",
+                           *f"--method={method}".split()).strip()
                 with open(f"{folder}/report.json", encoding="utf-8") as file:
                     yield f"{method}, written", json.load(file)
                 yield f"{method}, stored", json.loads(
@@ -122,6 +124,8 @@ def main():
         reports = list(make_reports(folder))
     for name, report in reports:
         failures += [f"{name}: {error}" for error in errors_of(report, schema, schema)]
+        if is_of(report["stages"][-1]["second_layer_fraction"], "number") != ("--sliding" in name):
+            failures.append(f"{name}: second_layer_fraction is a number with --sliding, and null without")
     for name, wrong in planted(reports[0][1]):
         if not errors_of(wrong, schema, schema):
             failures.append(f"not found: {name}")

@@ -76,6 +76,14 @@ TEST(VerdictTest, TheNumberSaysWhatItIs) {
               HasSubstr("(agreement of the worst region 0.25, limit 0.5)"));
 }
 
+TEST(VerdictTest, WhetherAnythingSlidIsTold) {
+  EXPECT_EQ(SlidingText(Parse("stages { stop_reason: STOP_REASON_CONVERGED }")), "");
+  EXPECT_EQ(SlidingText(Parse("stages { } stages { second_layer_fraction: 0.3125 }")),
+            "two layers; the second one has 31.2 % of the voxels");
+  EXPECT_EQ(SlidingText(Parse("stages { second_layer_fraction: 0.3125 } stages { second_layer_fraction: 0 }")),
+            "one layer; the result is that of ffd without --sliding");
+}
+
 // Every cause of the proto has a word, and every one that comes without a message is still told.
 TEST(VerdictTest, EveryCauseHasAWord) {
   const google::protobuf::EnumDescriptor& causes = *v1::VerdictCause_descriptor();

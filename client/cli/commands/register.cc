@@ -362,6 +362,12 @@ void TellVerdict(const v1::Report& report) {
   }
 }
 
+// Without this line nobody would see that --sliding found nothing that slides.
+void TellSliding(const v1::Report& report) {
+  const std::string text = SlidingText(report);
+  if (!text.empty()) std::fprintf(stderr, "sliding: %s\n", text.c_str());
+}
+
 // For --require_ok.
 absl::Status CheckVerdict(const ParsedFlags& flags, const v1::Report& report) {
   if (!flags.Has("require_ok") || IsOk(report)) return absl::OkStatus();
@@ -434,6 +440,7 @@ absl::Status Register(const ParsedFlags& flags, CommandContext& context) {
   const v1::Report& report = outcome.result.report();
   if (is_final) PrintName(outcome.result);
   ShowChoice(report);
+  TellSliding(report);
   TellVerdict(report);
   Outputs outputs(flags, context);
   WriteReports(flags, registration->method, outcome, &outputs);

@@ -132,6 +132,7 @@ void PrintReport(const v1::Report& report) {
   for (const std::string& reason : ReasonTexts(report)) PrintLine("reason", reason);
   PrintLine("error", ExpectedErrorText(report));
   if (report.has_choice()) PrintLine("choice", report.choice().text());
+  if (const std::string text = SlidingText(report); !text.empty()) PrintLine("sliding", text);
   PrintLine("fixed", from.fixed());
   PrintLine("fixed_digest", absl::BytesToHexString(from.fixed_digest()));
   PrintLine("moving", from.moving());

@@ -228,9 +228,24 @@ StopReason StopReasonOf(const Rounds& rounds, Decision unfolding) {
   return StopReason::kConverged;
 }
 
+// The part of the voxels that count which the second layer has.
+absl::StatusOr<double> SecondLayerFraction(const ExecContext& ctx, const MaskLevel& whole, ConstVolumeView share) {
+  ArenaScope scope(ctx.arena());
+  const int64_t voxels = share.geometry.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(auto* const mask, ctx.arena().Allocate<uint8_t>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(auto* const count, ctx.arena().Allocate<unsigned long long>(1));
+  const LayerMask second{share.data, whole.mask.data, /*is_second=*/true, voxels, mask};
+  const ConstMaskView of_second{mask, share.geometry};
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, MakeLayerMask, second));
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, CountMask, of_second, count));
+  INTRAWARP_ASSIGN_OR_RETURN(const auto host, OnHost(ctx, count, 1));
+  return static_cast<double>(host[0]) / static_cast<double>(whole.count);
+}
+
 // The result of ffd by itself, as one of this stage, which a budget may have ended meanwhile.
 StageResult AsSliding(StageResult plain, bool is_stopped) {
   std::get<FfdOptions>(plain.report.options).sliding = true;
+  plain.report.second_layer_fraction = 0;
   if (is_stopped) plain.report.stop_reason = StopReason::kBudget;
   plain.value.reset();
   return plain;
@@ -298,6 +313,8 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
   result.report.options = rounds.layers->stages[0].report.options;
   std::get<FfdOptions>(result.report.options).sliding = true;
   result.report.stop_reason = StopReasonOf(rounds, merged.decision);
+  INTRAWARP_ASSIGN_OR_RETURN(result.report.second_layer_fraction,
+                             SecondLayerFraction(ctx, task.images.fixed_masks[0], share));
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value_before,
                              ffd.objective(ctx, task.images, task.options, before));
   INTRAWARP_ASSIGN_OR_RETURN(result.value, ffd.objective(ctx, task.images, task.options, merged.transform));

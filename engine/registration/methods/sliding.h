@@ -42,8 +42,9 @@ struct FfdFunctions {
 };
 
 // A stage of FfdOptions with `sliding`. The report's last level belongs to the layers: its iterations are the rounds,
-// and its values the metric before and after all of them. A budget that ends it gives the layers of the last whole
-// round, or what ffd by itself gives. Errors and checkpoints as Register (registration.h). Waits for the stream.
+// and its values the metric before and after all of them. The report always has second_layer_fraction. A budget that
+// ends it gives the layers of the last whole round, or what ffd by itself gives. Errors and checkpoints as Register
+// (registration.h). Waits for the stream.
 absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& task, const FfdFunctions& ffd);
 
 // The bytes that RunSliding takes from the arena while no ffd stage runs, and beside one.

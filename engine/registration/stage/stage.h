@@ -208,6 +208,10 @@ struct StageReport {
   StopReason stop_reason = StopReason::kBudget;
   // Coarsest first: the levels that ran and had a value.
   std::vector<LevelReport> levels;
+  // Set by a stage of FfdOptions with `sliding`: the part of the fixed image's (mask's) voxels that are in the second
+  // layer, 0 to 1. 0: the result is one deformation, since nothing slides, or since a budget ended the stage before its
+  // first round was over.
+  std::optional<double> second_layer_fraction = std::nullopt;
 };
 
 }  // namespace intrawarp

@@ -74,6 +74,15 @@ def test_landmarks_are_met_and_reported(server, pair):
     assert len(pulled.report.landmarks.distance_mm) == 1 and pulled.report.landmarks.max_mm < 4
 
 
+def test_a_report_tells_whether_anything_slid(server, pair):
+    options = {"method": "affine,ffd", "metric": "ssd", "iterations": 3, "levels": 1}
+    assert server.register(pair[0], pair[1], **options).report.second_layer_fraction is None
+    report = server.register(pair[0], pair[1], sliding=True, **options).report
+    assert 0 <= report.second_layer_fraction < 1
+    assert report.second_layer_fraction == report.proto.stages[1].second_layer_fraction
+    assert not report.proto.stages[0].HasField("second_layer_fraction")
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_session_answers_every_frame(server, pair, shared):
     with server.navigate(

@@ -90,6 +90,23 @@ TEST_P(FfdServiceTest, GivesItsControlPoints) {
   EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
 }
 
+TEST_P(FfdServiceTest, SlidingTellsItsSecondLayer) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  const RegisterAnswer plain = Register(request);
+  request.mutable_options()->mutable_stages(1)->mutable_ffd()->set_sliding(true);
+  const RegisterAnswer sliding = Register(request);
+
+  ASSERT_TRUE(plain.status.ok()) << plain.status.error_message();
+  ASSERT_TRUE(sliding.status.ok()) << sliding.status.error_message();
+  EXPECT_FALSE(plain.result->report().stages(1).has_second_layer_fraction());
+  const v1::Report& report = sliding.result->report();
+  EXPECT_FALSE(report.stages(0).has_second_layer_fraction());
+  ASSERT_TRUE(report.stages(1).has_second_layer_fraction());
+  EXPECT_GE(report.stages(1).second_layer_fraction(), 0);
+  EXPECT_LT(report.stages(1).second_layer_fraction(), 1);
+}
+
 TEST_P(FfdServiceTest, ControlPointsAreTheField) {
   const std::string id = RegisteredId(Request());
   const Download points = GetNative(id), dense = GetField(WholeField(id));

@@ -130,6 +130,19 @@ TEST(MakeReport, StagesAreInTheirOrderWithTheirLevelsAndTheOptionsThatTheyHad) {
   EXPECT_EQ(report.options().fixed_mask(), "volumes/mask");
 }
 
+// 0 and unset differ: nothing slid, and the stage had no `sliding`.
+TEST(MakeReport, AStageTellsItsSecondLayer) {
+  RegistrationOutcome outcome;
+  outcome.result.stages.resize(3);
+  outcome.result.stages[1].second_layer_fraction = 0.25;
+  outcome.result.stages[2].second_layer_fraction = 0;
+  const v1::Report report = ReportOf(outcome);
+  EXPECT_FALSE(report.stages(0).has_second_layer_fraction());
+  EXPECT_EQ(report.stages(1).second_layer_fraction(), 0.25);
+  EXPECT_TRUE(report.stages(2).has_second_layer_fraction());
+  EXPECT_EQ(report.stages(2).second_layer_fraction(), 0);
+}
+
 TEST(MakeReport, OptionsHaveTheirDefaultsFilledIn) {
   RegistrationPlan plan;
   plan.best_effort = true;

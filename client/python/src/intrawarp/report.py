@@ -130,6 +130,15 @@ class Report:
         return self.proto.landmarks if self.proto.HasField("landmarks") else None
 
     @property
+    def second_layer_fraction(self) -> Optional[float]:
+        """The part of the fixed image's (mask's) voxels that are in the second layer of the last ffd stage with
+        sliding=True. 0: nothing slid, or a budget ended the stage before; None: no stage had sliding=True."""
+        for stage in reversed(self.proto.stages):
+            if stage.HasField("second_layer_fraction"):
+                return stage.second_layer_fraction
+        return None
+
+    @property
     def stop_reason(self) -> str:
         """Why the optimisation ended, a name of v1.StopReason without its prefix: "CONVERGED"."""
         return enum_name(v1.StopReason, self.proto.stop_reason, "STOP_REASON_")

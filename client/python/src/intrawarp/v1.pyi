@@ -685,7 +685,8 @@ class LevelReport(Message):
 class StageReport(Message):
     stop_reason: int
     levels: RepeatedMessage[LevelReport]
-    def __init__(self, *, stop_reason: Optional[int] = ..., levels: Optional[Iterable[LevelReport]] = ...) -> None: ...
+    second_layer_fraction: float
+    def __init__(self, *, stop_reason: Optional[int] = ..., levels: Optional[Iterable[LevelReport]] = ..., second_layer_fraction: Optional[float] = ...) -> None: ...
 
 class Similarity(Message):
     mse: float

@@ -150,6 +150,17 @@ class SlidingTest : public TexturedPairTest {
     return pair;
   }
 
+  // The part of the voxels that slide, among those beyond `least_x` mm.
+  static double TrueFraction(const Pair& pair, double least_x) {
+    int all = 0, sliding = 0;
+    ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
+      if (p.x <= least_x) return;
+      ++all;
+      sliding += Slides(p);
+    });
+    return double(sliding) / all;
+  }
+
   // The mean error in mm between 2 and 8 mm from the wall, off the faces.
   double ErrorAtWall(const Pair& pair, const Transform& transform) {
     const std::vector<float> field = FieldOn(pair, transform);
@@ -194,6 +205,27 @@ TEST_P(SlidingTest, TheJumpAtTheWallIsSharp) {
   EXPECT_EQ(last.iterations, kSlidingRounds);
   EXPECT_LT(last.value_after, last.value_before);
   EXPECT_FALSE(sliding->worse_than_start);
+  // The block, which moves more, is the second layer.
+  for (const StageReport& stage : plain->stages) EXPECT_FALSE(stage.second_layer_fraction.has_value());
+  EXPECT_FALSE(sliding->stages.front().second_layer_fraction.has_value());
+  ASSERT_TRUE(sliding->stages.back().second_layer_fraction.has_value());
+  EXPECT_NEAR(*sliding->stages.back().second_layer_fraction, TrueFraction(pair, -1e9), 0.05);
+}
+
+TEST_P(SlidingTest, TheSecondLayerIsAPartOfTheMask) {
+  const Pair pair = MakePair();
+  std::vector<float> selected;
+  // Without the tissue on one side of the block, whose part is larger then.
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { selected.push_back(p.x > -22 ? 1.0f : 0.0f); });
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid),
+                      mask = Prepare(selected, pair.fixed_grid);
+  RegistrationInput input{&fixed, &moving, nullptr, nullptr, {SearchOptions{}, Ffd(true)}, AffineMap::Identity()};
+  input.fixed_mask = &mask;
+  const absl::StatusOr<RegistrationResult> sliding = RunInput(input);
+  ASSERT_OK(sliding) << sliding.status();
+  ASSERT_TRUE(sliding->stages.back().second_layer_fraction.has_value());
+  EXPECT_NEAR(*sliding->stages.back().second_layer_fraction, TrueFraction(pair, -22), 0.05);
+  EXPECT_GT(TrueFraction(pair, -22), TrueFraction(pair, -1e9) + 0.1);
 }
 
 TEST_P(SlidingTest, ItsResultDoesNotFold) {
@@ -223,6 +255,8 @@ TEST_P(SlidingTest, WithoutAnythingThatSlidesItIsAnOrdinaryStage) {
   ASSERT_OK(sliding) << sliding.status();
   EXPECT_EQ(FieldOn(pair, plain->transform), FieldOn(pair, sliding->transform));
   EXPECT_FALSE(sliding->worse_than_start);
+  EXPECT_FALSE(plain->stages.back().second_layer_fraction.has_value());
+  EXPECT_EQ(sliding->stages.back().second_layer_fraction, 0);
 }
 
 TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
@@ -235,6 +269,7 @@ TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
     ASSERT_OK(stopped) << stopped.status();
     EXPECT_EQ(stopped->stop_reason, StopReason::kBudget) << checks;
     EXPECT_TRUE(stopped->transform.has_control_grid());
+    if (checks == 0) EXPECT_EQ(stopped->stages.back().second_layer_fraction, 0);
   }
   // Without a search, when the deformation before the layers is there already.
   int before_layers = 0;
@@ -246,6 +281,7 @@ TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
       pair, {Ffd(true)}, [&](const Progress&) { return before_layers-- > 0 ? Decision::kContinue : Decision::kStop; });
   ASSERT_OK(stopped);
   EXPECT_EQ(stopped->stop_reason, StopReason::kBudget);
+  EXPECT_EQ(stopped->stages.back().second_layer_fraction, 0);
   EXPECT_EQ(Run(pair, {Ffd(true)}, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
 }
