@@ -342,6 +342,11 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
   };
 }
 
+bool NamesAnInput(const std::string& flag) {
+  return flag == "fixed_mask" || flag == "moving_mask" || flag == "fixed_weight" || flag == "moving_weight" ||
+         flag == "initial" || flag == "landmarks" || flag == "unmoved_points";
+}
+
 FlagSpec RequireOkFlagSpec() {
   return {.name = "require_ok",
           .type = FlagType::kSwitch,

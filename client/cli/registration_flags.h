@@ -18,6 +18,10 @@ namespace intrawarp::cli {
 // --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();
 
+// Whether this flag of RegistrationFlagSpecs names an image, a transform or a file of points: a program that makes its
+// images itself has no use for it.
+bool NamesAnInput(const std::string& flag);
+
 // --require_ok, of register and navigate.
 FlagSpec RequireOkFlagSpec();
 

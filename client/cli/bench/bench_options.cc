@@ -31,13 +31,7 @@ absl::Status Wrong(const std::string& flag, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
 }
 
-// The flags of register that name images, a transform or files of points. A load makes its images itself.
-bool NamesAnInput(const std::string& flag) {
-  return flag == "fixed_mask" || flag == "moving_mask" || flag == "fixed_weight" || flag == "moving_weight" ||
-         flag == "initial" || flag == "landmarks" || flag == "unmoved_points";
-}
-
-// The flags of register that are of use here.
+// The flags of register that are of use here. A load makes its images itself.
 std::vector<FlagSpec> TaskFlagSpecs() {
   std::vector<FlagSpec> specs;
   for (FlagSpec& spec : RegistrationFlagSpecs()) {
@@ -84,6 +78,7 @@ absl::Status CheckAllUsed(const ParsedFlags& flags, const BenchOptions& options)
       {{"sizes", "methods", "max_sessions", "late_percent"}, capacity, "--find_capacity"},
       {{"size", "method", "sessions", "plot"}, !capacity, "a run without --find_capacity"},
       {{"deadline_ms", "latest", "shared_memory"}, options.load.kind == LoadKind::kNavigate, "--load=navigate"},
+      {{"latest"}, options.load.rate_hz > 0, "a load with --rate"},
       {{"sessions", "rate", "limit_ms", "plot"}, loaded, "a load of registrations"},
       {of_registrations, loaded, "a load of registrations"},
       {{"size"}, loaded || floods.registrations > 0, "a load of registrations, or --registrations,"},
@@ -231,7 +226,7 @@ std::vector<FlagSpec> LoadFlagSpecs() {
              "an answer later than this after its frame was due is late; default: --deadline_ms, or a period", 0.1,
              1e7),
       Integer("deadline_ms", "the server's deadline for each frame", 1, 86400000),
-      Switch("latest", "a newer frame supersedes one that waits"),
+      Switch("latest", "with --rate: a newer frame supersedes one that waits"),
       Switch("shared_memory", "frames and fields through memory that a server on this host shares"),
       Number("seconds", "S", "how long the load runs; default 10", 0.1, kMaxSeconds),
       Number("grace", "S", "how long answers are waited for after that; default 15", 0.1, 600),

@@ -134,6 +134,7 @@ TEST(BenchOptions, FlagsThatNothingUsesAreErrors) {
       {{"--find_capacity", "--rate=1", "--sessions=2"}, "--sessions: only"},
       {{"--find_capacity", "--rate=1", "--plot=a.svg"}, "--plot: only"},
       {{"--load=register", "--latest"}, "--latest: only --load=navigate"},
+      {{"--latest"}, "--latest: only a load with --rate"},
       {{"--load=register", "--shared_memory"}, "--shared_memory: only --load=navigate"},
       {{"--load=register", "--deadline_ms=5"}, "--deadline_ms: only --load=navigate"},
       {{"--load=none", "--uploads=1", "--rate=5"}, "--rate: only"},
