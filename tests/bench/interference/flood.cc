@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 #include "tests/bench/bench_support.h"
+#include "tests/bench/interference/options.h"
 #include "tests/bench/interference/statistics.h"
 
 namespace intrawarp::bench {
@@ -85,10 +85,6 @@ std::unique_ptr<Flood> StartRegistrations(Site& site) {
   return std::make_unique<Flood>(site, "registrations", 4, [request](client::Client& client, int, int64_t) {
     return RegisterAndDelete(request, client);
   });
-}
-
-std::vector<std::string> FloodsOf(const std::string& names) {
-  return absl::StrSplit(names == "all" ? "fem+rmat+uploads+registrations" : names, '+');
 }
 
 absl::Status PrepareRegistrations(Site& site) {

@@ -135,30 +135,46 @@ absl::StatusOr<FrameLog> RunSessions(Site& site, const FrameLoad& load, int coun
   return all;
 }
 
+std::vector<FrameLoad> CapacityLoads(const BenchOptions& options) {
+  std::vector<FrameLoad> loads;
+  for (const int size : options.sizes) {
+    for (const std::string& method : options.methods) {
+      for (const double rate : options.rates) {
+        FrameLoad& load = loads.emplace_back();
+        load.method = method;
+        load.size = size;
+        load.rate = rate;
+      }
+    }
+  }
+  return loads;
+}
+
+absl::Status FindCapacity(Site& site, const FrameLoad& load) {
+  int in_time = 0;
+  bool none_late = true;
+  for (int count = 1; count <= site.options().max_sessions; ++count) {
+    INTRAWARP_ASSIGN_OR_RETURN(const FrameLog log, RunSessions(site, load, count));
+    none_late = none_late && log.Late() == 0;
+    if (none_late) in_time = count;
+    const double late = static_cast<double>(log.Late()) / static_cast<double>(log.frames.size());
+    Row row;
+    row.Add("method", load.method).Add("size", load.size, 0).Add("Hz", RateName(load.rate)).Add("sessions", count, 0);
+    AddFrames(log, &row);
+    row.Add("late %", 100 * late, 2).Add("sessions with none late", in_time, 0);
+    site.report().Print("capacity", row);
+    if (late > 0.01) break;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunFramesScenario(Site& site) { return FramesScenario(site).Run(); }
 
 absl::Status RunCapacityScenario(Site& site) {
-  for (const std::string& method : site.options().methods) {
-    FrameLoad load;
-    load.method = method;
-    load.size = site.options().size;
-    load.rate = site.options().rates.front();
-    int in_time = 0;
-    bool none_late = true;
-    for (int count = 1; count <= site.options().max_sessions; ++count) {
-      INTRAWARP_ASSIGN_OR_RETURN(const FrameLog log, RunSessions(site, load, count));
-      none_late = none_late && log.Late() == 0;
-      if (none_late) in_time = count;
-      const double late = static_cast<double>(log.Late()) / static_cast<double>(log.frames.size());
-      Row row;
-      row.Add("method", method).Add("size", load.size, 0).Add("Hz", RateName(load.rate)).Add("sessions", count, 0);
-      AddFrames(log, &row);
-      row.Add("late %", 100 * late, 2).Add("sessions with none late", in_time, 0);
-      site.report().Print("capacity", row);
-      if (late > 0.01) break;
-    }
+  for (const FrameLoad& load : CapacityLoads(site.options())) {
+    INTRAWARP_RETURN_IF_ERROR(FindCapacity(site, load));
   }
   return absl::OkStatus();
 }

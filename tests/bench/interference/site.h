@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios share: options, the server, the images, the clock, the report.
+// What the scenarios share: the server, the images, the clock, the report.
 #ifndef INTRAWARP_TESTS_BENCH_INTERFERENCE_SITE_H_
 #define INTRAWARP_TESTS_BENCH_INTERFERENCE_SITE_H_
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,40 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
-#include "engine/base/flags.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "tests/bench/breath_sequence.h"
+#include "tests/bench/interference/options.h"
 #include "tests/bench/interference/report.h"
 #include "tests/bench/interference/server_process.h"
 
 namespace intrawarp::bench {
-
-struct BenchOptions {
-  std::string scenario;
-  std::string device;
-  std::vector<std::string> server_flags;
-  int size = 128;
-  std::vector<int> sizes;  // of the overhead
-  std::vector<std::string> methods;
-  std::vector<std::string> encodings;
-  std::vector<double> rates;  // frames a second; 0: the next one as soon as one is answered
-  std::vector<std::string> floods;
-  std::string fem, rmat;
-  bool products_sent = false;
-  int64_t upload_bytes = 0;
-  double seconds = 20;
-  double warmup = 3;
-  int max_sessions = 16;
-  std::vector<double> percents;
-  double call_deadline_ms = 0;
-  int soak_clients = 8;
-  int64_t leak_bytes = 0;
-  uint32_t seed = 1;
-  std::string json;
-};
-
-CommandSyntax Syntax();
-absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments);
 
 // Seconds since the program began. Every time in this bench is one of these.
 double Now();
