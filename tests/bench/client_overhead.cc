@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
@@ -94,16 +95,19 @@ absl::Status Run(const Arguments& arguments) {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
+  int size = 0, frames = 0;
+  const std::string way = argc == 7 ? argv[5] : "";
+  if (argc != 7 || (way != "connection" && way != "shared") || !absl::SimpleAtoi(argv[3], &size) || size < 1 ||
+      !absl::SimpleAtoi(argv[6], &frames) || frames < 1) {
     std::cerr << "usage: client_overhead HOST:PORT VOLUME SIZE none|control|int16|float32 connection|shared FRAMES\n";
     return 2;
   }
   const absl::Status status = intrawarp::Run({.address = argv[1],
                                               .volume = argv[2],
-                                              .size = std::atoi(argv[3]),
+                                              .size = size,
                                               .field = argv[4],
-                                              .shares = std::string(argv[5]) == "shared",
-                                              .frames = std::atoi(argv[6])});
+                                              .shares = way == "shared",
+                                              .frames = frames});
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;
 }

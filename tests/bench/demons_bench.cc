@@ -479,6 +479,7 @@ void RegisterAll(Device* device) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const auto devices = intrawarp::AllDevices();
   for (const auto& device : devices) intrawarp::RegisterAll(device.get());
   benchmark::RunSpecifiedBenchmarks();

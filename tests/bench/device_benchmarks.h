@@ -13,6 +13,7 @@ namespace intrawarp {
 // Names the devices and their copy bandwidths, and runs what `register_all` registers for each.
 inline int DeviceBenchmarksMain(int argc, char** argv, void (*register_all)(Device*)) {
   benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const auto devices = AllDevices();
   for (const auto& device : devices) {
     benchmark::AddCustomContext(device->name(),

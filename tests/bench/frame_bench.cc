@@ -27,8 +27,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "engine/base/flags.h"
 #include "engine/base/status_macros.h"
@@ -48,9 +50,12 @@ namespace {
 using server::RegistrationOutcome;
 using server::RunRegistration;
 
+constexpr int kMultiprocessors = 96;
+
 struct BenchOptions {
   std::string device;
-  int size, frames, breaths, multiprocessors, sessions;
+  int size, frames, breaths, sessions;
+  std::optional<int> multiprocessors;
   double seconds;
   bool has_mask, has_weights;
   std::vector<StageOptions> stages;
@@ -107,6 +112,22 @@ absl::StatusOr<std::vector<StageOptions>> Stages(const ParsedFlags& flags) {
   return stages;
 }
 
+// INVALID_ARGUMENT for a flag of log-demons without such a stage, and for a time of sessions without any.
+absl::Status CheckAllUsed(const ParsedFlags& flags, const BenchOptions& options) {
+  const bool has_demons = std::any_of(options.stages.begin(), options.stages.end(), [](const StageOptions& stage) {
+    return std::holds_alternative<LogDemonsOptions>(stage);
+  });
+  for (const char* name : {"iterations", "finest_iterations", "levels", "tolerance", "momentum", "velocity_grid"}) {
+    if (flags.Has(name) && !has_demons) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": only log-demons uses it"));
+    }
+  }
+  if (flags.Has("seconds") && options.sessions == 0) {
+    return absl::InvalidArgumentError("--seconds: only sessions at once use it");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
   INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
   BenchOptions options;
@@ -114,22 +135,33 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.size = static_cast<int>(flags.Integer("size", 128));
   options.frames = static_cast<int>(flags.Integer("frames", 12));
   options.breaths = static_cast<int>(flags.Integer("breaths", 2));
-  options.multiprocessors = static_cast<int>(flags.Integer("multiprocessors", 96));
+  if (flags.Has("multiprocessors")) options.multiprocessors = static_cast<int>(flags.Integer("multiprocessors"));
   options.sessions = static_cast<int>(flags.Integer("sessions", 8));
   options.seconds = flags.Number("seconds", 2);
   options.has_mask = flags.Has("mask");
   options.has_weights = flags.Has("weights");
   INTRAWARP_ASSIGN_OR_RETURN(options.stages, Stages(flags));
+  INTRAWARP_RETURN_IF_ERROR(CheckAllUsed(flags, options));
   return options;
 }
 
+// A GPU with a partition of frames.
 absl::StatusOr<std::unique_ptr<Device>> Open(const BenchOptions& options) {
-#if INTRAWARP_WITH_CUDA
-  if (options.device == "auto" && CudaDeviceCount() > 0) {
-    return OpenCudaDevice(0, {.frames_multiprocessors = options.multiprocessors});
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(options.device));
+  if (device->kind() != DeviceKind::kCuda) {
+    if (!options.multiprocessors) return device;
+    return absl::InvalidArgumentError("--multiprocessors: only a GPU has them");
   }
+#if INTRAWARP_WITH_CUDA
+  int ordinal = 0;
+  if (!absl::SimpleAtoi(absl::StripPrefix(device->name(), "cuda:"), &ordinal)) {
+    return absl::InternalError(absl::StrCat("not the name of a GPU: ", device->name()));
+  }
+  device.reset();
+  return OpenCudaDevice(ordinal, {.frames_multiprocessors = options.multiprocessors.value_or(kMultiprocessors)});
+#else
+  return device;
 #endif
-  return OpenDevice(options.device);
 }
 
 // The images of the bench, the resident one prepared.

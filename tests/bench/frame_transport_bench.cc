@@ -2,12 +2,12 @@
 // The transport of frames over loopback, without their registration: intrawarpd as a process of its own, the client
 // library here.
 //
-//   frame_transport_bench [SIZE...]
+//   [SEND=1] frame_transport_bench [SIZE...]
 //
 // receive: int16 frames of SIZE^3 whose deadline has passed when they are there, so that none is registered; ms is from
-// the first byte sent to the answer. send ENCODING: small frames against a resident volume of SIZE^3, each answered
-// with a field; ms is the client's time less that on the device (mostly receiving the field). Medians, beside a plain
-// stream of the same bytes over TCP and a copy of them, in ms.
+// the first byte sent to the answer. With SEND, send ENCODING: small frames against a resident volume of SIZE^3, each
+// answered with a field; ms is the client's time less that on the device (mostly receiving the field). Medians, beside
+// a plain stream of the same bytes over TCP and a copy of them, in ms.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +22,7 @@
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "tests/bench/interference/loopback.h"
+#include "tests/bench/positional.h"
 #include "tests/client/process.h"
 #include "wire/convert.h"
 
@@ -145,6 +146,20 @@ absl::StatusOr<Sent> Sending(client::Client& client, v1::FieldEncoding encoding,
   return Sent{Median(all), Median(send)};
 }
 
+absl::Status Send(client::Client& client, int size) {
+  INTRAWARP_RETURN_IF_ERROR(Upload(client, "large", size));
+  for (const auto encoding : {v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_FLOAT32}) {
+    const size_t bytes = size_t{3} * size * size * size * (encoding == v1::FIELD_ENCODING_INT16 ? 2 : 4);
+    INTRAWARP_ASSIGN_OR_RETURN(const bench::MovingFloors floors, bench::MeasureFloors(std::string(bytes, 'x')));
+    INTRAWARP_ASSIGN_OR_RETURN(const Sent sent, Sending(client, encoding, 15));
+    std::printf("send %d^3 %s: %.2f ms, send phase %.2f, tcp %.2f, crc %.2f, memcpy %.2f\n", size,
+                v1::FieldEncoding_Name(encoding).c_str(), sent.ms, sent.send_ms, floors.tcp, floors.crc32c,
+                floors.copy);
+    std::fflush(stdout);
+  }
+  return client.DeleteVolume("volumes/large");
+}
+
 absl::Status Bench(const std::string& server, const std::vector<int>& sizes) {
   client::Process process({server, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
   const std::string line = process.WaitForLine("ready");
@@ -160,16 +175,7 @@ absl::Status Bench(const std::string& server, const std::vector<int>& sizes) {
     std::fflush(stdout);
   }
   if (std::getenv("SEND") == nullptr) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(Upload(*client, "large", sizes[0]));
-  for (const auto encoding : {v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_FLOAT32}) {
-    const size_t bytes = size_t{3} * sizes[0] * sizes[0] * sizes[0] * (encoding == v1::FIELD_ENCODING_INT16 ? 2 : 4);
-    INTRAWARP_ASSIGN_OR_RETURN(const bench::MovingFloors floors, bench::MeasureFloors(std::string(bytes, 'x')));
-    INTRAWARP_ASSIGN_OR_RETURN(const Sent sent, Sending(*client, encoding, 15));
-    std::printf("send %d^3 %s: %.2f ms, send phase %.2f, tcp %.2f, crc %.2f, memcpy %.2f\n", sizes[0],
-                v1::FieldEncoding_Name(encoding).c_str(), sent.ms, sent.send_ms, floors.tcp, floors.crc32c,
-                floors.copy);
-    std::fflush(stdout);
-  }
+  for (const int size : sizes) INTRAWARP_RETURN_IF_ERROR(Send(*client, size));
   return absl::OkStatus();
 }
 
@@ -177,11 +183,14 @@ absl::Status Bench(const std::string& server, const std::vector<int>& sizes) {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  std::vector<int> sizes;
-  for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
-  if (sizes.empty()) sizes = {128, 256};
+  absl::StatusOr<std::vector<int>> sizes = intrawarp::PositiveArguments(argc, argv, /*most=*/argc);
+  if (!sizes.ok()) {
+    std::cerr << sizes.status().message() << "\n";
+    return 2;
+  }
+  if (sizes->empty()) sizes = {128, 256};
   const char* server = std::getenv("INTRAWARPD");
-  const absl::Status status = intrawarp::Bench(server != nullptr ? server : INTRAWARPD_PATH, sizes);
+  const absl::Status status = intrawarp::Bench(server != nullptr ? server : INTRAWARPD_PATH, *sizes);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;
 }

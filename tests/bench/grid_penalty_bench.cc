@@ -143,6 +143,7 @@ void RegisterAll(const std::vector<std::unique_ptr<Device>>& devices) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const auto devices = intrawarp::AllDevices();
   intrawarp::RegisterAll(devices);
   benchmark::RunSpecifiedBenchmarks();

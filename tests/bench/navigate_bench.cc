@@ -4,7 +4,8 @@
 //
 //   navigate_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=20] [--breaths=5] [--amplitude=15]
 //                  [--warm_levels=N]
-//                  [options of `intrawarp navigate`: --method, --levels, --iterations, --field_encoding, ...]
+//                  [options of `intrawarp navigate`: --method, --levels, --iterations, --field_encoding, ...; none that
+//                  names an image, a transform or points]
 //
 // The resident (moving) volume is the anatomy of the phantom at rest, SIZE^3 voxels over 320 mm. Frame n of a breath is
 // the same anatomy with the abdominal wall moved by amplitude * (1 - cos(2 pi n / frames)) / 2 mm, noise of its own
@@ -59,7 +60,9 @@ CommandSyntax Syntax() {
       {.name = "warm_levels", .type = FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
       {.name = "amplitude", .type = FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
   };
-  for (FlagSpec& spec : cli::RegistrationFlagSpecs()) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : cli::RegistrationFlagSpecs()) {
+    if (!cli::NamesAnInput(spec.name)) specs.push_back(std::move(spec));
+  }
   for (FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
   return {specs};
 }
@@ -79,13 +82,16 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   if (options.warm_levels > 0 && options.registration.stages().empty()) {
     return absl::InvalidArgumentError("--warm_levels: only a named --method uses it");
   }
+  if (options.warm_levels > 0 && cli::EndsIn(v1::Stage::kSearch, options.registration)) {
+    return absl::InvalidArgumentError("--warm_levels: search has no levels");
+  }
   options.wants_field = flags.Has("field_encoding");
   INTRAWARP_ASSIGN_OR_RETURN(options.field, cli::ParseFieldFlags(flags, options.wants_field, "--field_encoding"));
   INTRAWARP_RETURN_IF_ERROR(cli::CheckFieldEncoding(flags, options.registration));
   return options;
 }
 
-// Nothing for a method without levels.
+// Nothing for search, which has none.
 void SetLevels(int levels, v1::Stage& stage) {
   switch (stage.method_case()) {
     case v1::Stage::kRigid:

@@ -304,4 +304,8 @@ int Main() {
 }  // namespace
 }  // namespace intrawarp
 
-int main() { return intrawarp::Main(); }
+int main(int argc, char** argv) {
+  if (argc == 1) return intrawarp::Main();
+  std::fprintf(stderr, "%s: there are no options\n", argv[1]);
+  return 2;
+}

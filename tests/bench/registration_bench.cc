@@ -62,15 +62,6 @@ void PrintTime(const char* what, int times, const std::function<absl::Status()>&
   std::fflush(stdout);
 }
 
-void PrintTrace(const char* what, const std::function<absl::Status()>& call) {
-#if INTRAWARP_WITH_CUDA
-  PrintKernels(what, call);
-#else
-  std::printf("%s: no CUDA\n", what);
-  Check(call());
-#endif
-}
-
 struct Pair {
   PreparedImage fixed, moving;
 };
@@ -125,13 +116,18 @@ void BenchPair(Device& device, const Options& options, const Pair& pair) {
   PrintTime("affine, start known", options.times, [&] { return Register(ctx, affine).status(); });
   BenchFfd(ctx, options.times, pair, Value(Register(ctx, affine)).transform);
   PrintTime("automatic", options.times, choose);
+#if INTRAWARP_WITH_CUDA
   if (!options.trace) return;
-  PrintTrace("search of a start (ngf)", search);
-  PrintTrace("automatic", choose);
+  PrintKernels("search of a start (ngf)", search);
+  PrintKernels("automatic", choose);
+#endif
 }
 
 absl::Status Bench(const Options& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(options.device));
+  if (options.trace && device->kind() != DeviceKind::kCuda) {
+    return absl::InvalidArgumentError("--trace: only a GPU has kernels");
+  }
   const Pair pair{Load(*device, options.fixed), Load(*device, options.moving)};
   const Int3 n = pair.fixed.geometry().size;
   std::printf("%s: %s, %s: %dx%dx%d\n", device->model().c_str(), options.fixed.c_str(), options.moving.c_str(), n.x,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The discrete search, step by step, on resident images of noise; the time does not depend on what they show.
 //
-//   search_bench [DEVICE] [NX NY NZ [NODE_MM RANGE_MM]]
+//   search_bench [DEVICE [NX NY NZ [NODE_MM RANGE_MM]]]
 //
 // Voxels are cubes of 1 mm. For each step: milliseconds (the median of several), and for the search of one direction
 // the floor: its costs, two bytes each, written once and read by every coupled step at the rate of a plain copy in this
@@ -38,6 +38,9 @@ double Number(const char* text) {
 
 Options Parse(int argc, char** argv) {
   Options options;
+  if (argc != 1 && argc != 2 && argc != 5 && argc != 7) {
+    Check(absl::InvalidArgumentError("usage: search_bench [DEVICE [NX NY NZ [NODE_MM RANGE_MM]]]"));
+  }
   if (argc > 1) options.device = argv[1];
   if (argc > 4) {
     for (int a = 0; a < 3; ++a) options.size[a] = static_cast<int>(Number(argv[2 + a]));

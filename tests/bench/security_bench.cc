@@ -20,6 +20,7 @@
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "server/identity/credentials.h"
+#include "tests/bench/positional.h"
 #include "tests/client/process.h"
 #include "tests/server/identity/certificates.h"
 #include "wire/convert.h"
@@ -162,7 +163,12 @@ absl::Status Bench(const std::string& server, int rounds) {
 
 int main(int argc, char** argv) {
   const char* const server = std::getenv("INTRAWARPD");
-  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 60;
+  const absl::StatusOr<std::vector<int>> given = intrawarp::PositiveArguments(argc, argv, /*most=*/1);
+  if (!given.ok()) {
+    std::cerr << given.status().message() << "\n";
+    return 2;
+  }
+  const int rounds = given->empty() ? 60 : given->front();
   const absl::Status status = intrawarp::Bench(server != nullptr ? server : INTRAWARPD_PATH, rounds);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;

@@ -29,6 +29,7 @@
 #include "engine/base/status_macros.h"
 #include "tests/bench/ball_frame.h"
 #include "tests/bench/interference/loopback.h"
+#include "tests/bench/positional.h"
 #include "tests/client/process.h"
 #include "wire/convert.h"
 
@@ -160,8 +161,12 @@ absl::Status Bench(const std::string& server, const std::string& device, int siz
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  const int size = argc > 1 ? std::atoi(argv[1]) : 256;
-  const int frames = argc > 2 ? std::atoi(argv[2]) : 9;
+  const absl::StatusOr<std::vector<int>> given = intrawarp::PositiveArguments(argc, argv, /*most=*/2);
+  if (!given.ok()) {
+    std::cerr << given.status().message() << "\n";
+    return 2;
+  }
+  const int size = !given->empty() ? (*given)[0] : 256, frames = given->size() > 1 ? (*given)[1] : 9;
   const char* server = std::getenv("INTRAWARPD");
   const char* device = std::getenv("DEVICE");
   const absl::Status status =

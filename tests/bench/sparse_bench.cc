@@ -3,10 +3,10 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels] [--masked] [--routes]
+//                [--path=auto|scalar|tiles|reuse] [--repeats=N] [--csv] [--kernels] [--masked] [--routes]
 //                [--galerkin=N]
 //
-// A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
+// A line a matrix and precision. Times are medians in ms of --repeats (20; CPU: 3) warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
 //   floor     A, B, C and row offsets once at the bandwidth of a plain copy; x: product over it
 //   plan      the pattern alone                exec: the values of a plan; again: of one made for many executions
@@ -36,7 +36,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,12 +68,14 @@ struct Flags {
   std::vector<std::string> matrices;
   std::vector<std::string> precisions = {"fp32", "fp64"};
   MultiplyPath path = MultiplyPath::kAuto;
-  int repeats = 20;
+  std::optional<int> repeats;
   bool csv = false;
   bool kernels = false;
   bool masked = false;
   bool routes = false;
   int galerkin = 0;
+
+  int RepeatsOn(const Device& device) const { return repeats.value_or(device.kind() == DeviceKind::kCuda ? 20 : 3); }
 };
 
 struct PrecisionRow {
@@ -256,7 +260,7 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
     INTRAWARP_RETURN_IF_ERROR(CheckProduct(host_a, host_b, host_c, precision.tolerance));
   }
   line->floor = static_cast<double>(a.bytes() + b.bytes() + c.bytes()) / bytes_per_second;
-  const int repeats = ctx.is_cuda() ? flags.repeats : 3;
+  const int repeats = flags.RepeatsOn(device);
   INTRAWARP_ASSIGN_OR_RETURN(
       line->product, MedianSeconds(ctx, repeats, [&] { return Multiply(ctx, a.view(), b.view(), options).status(); }));
   INTRAWARP_ASSIGN_OR_RETURN(
@@ -386,7 +390,7 @@ absl::Status MeasureMasked(Device& device, const HostCsr<T>& host_a, const Preci
   MultiplyOptions options;
   options.precision = precision.precision;
   options.path = flags.path;
-  const int repeats = ctx.is_cuda() ? flags.repeats : 3;
+  const int repeats = flags.RepeatsOn(device);
   INTRAWARP_ASSIGN_OR_RETURN(const TimedProduct whole, TimeSquare(ctx, a.view(), options, repeats));
   options.mask = a.view();
   INTRAWARP_ASSIGN_OR_RETURN(const TimedProduct masked, TimeSquare(ctx, a.view(), options, repeats));
@@ -455,14 +459,15 @@ absl::Status MeasureRouteKind(const ExecContext& ctx, const ConstCsrView& a, con
                               const Flags& flags, RouteKind* kind) {
   options.many_executions = kind->again;
   if (kind->masked) options.mask = a;
-  INTRAWARP_ASSIGN_OR_RETURN(const double chosen, TimeRoute(ctx, a, b, options, kind->again, flags.repeats));
+  INTRAWARP_ASSIGN_OR_RETURN(const double chosen,
+                             TimeRoute(ctx, a, b, options, kind->again, flags.RepeatsOn(ctx.device())));
   double best = 0;
   std::string each;
   for (const ForcedRoute& route : kind->forced) {
     options.path = route.path;
     options.mask_route = route.mask_route;
     options.many_executions = false;
-    const absl::StatusOr<double> seconds = TimeRoute(ctx, a, b, options, kind->again, flags.repeats);
+    const absl::StatusOr<double> seconds = TimeRoute(ctx, a, b, options, kind->again, flags.RepeatsOn(ctx.device()));
     absl::StrAppend(&each, flags.csv ? "," : "  ", route.name, flags.csv ? "," : " ");
     if (!seconds.ok()) {
       each += "-";
@@ -621,8 +626,40 @@ absl::Status RunRoutes(Device& device, const std::vector<std::string>& names, co
   return absl::OkStatus();
 }
 
+// INVALID_ARGUMENT for a flag that the kind of lines does not use.
+absl::Status CheckAllUsed(const Flags& flags) {
+  const bool is_galerkin = flags.galerkin > 0, of_products = !flags.masked && !flags.routes;
+  const struct {
+    const char* name;
+    bool given, used;
+  } rules[] = {
+      {"--galerkin", is_galerkin, of_products},      {"--masked", flags.masked, !flags.routes},
+      {"--kernels", flags.kernels, of_products},     {"--path", flags.path != MultiplyPath::kAuto, !flags.routes},
+      {"--data", !flags.data.empty(), !is_galerkin}, {"--matrix", !flags.matrices.empty(), !is_galerkin}};
+  for (const auto& rule : rules) {
+    if (!rule.given || rule.used) continue;
+    const char* kind = is_galerkin && of_products ? "--galerkin" : flags.routes ? "--routes" : "--masked";
+    return absl::InvalidArgumentError(absl::StrCat(rule.name, ": has no use with ", kind));
+  }
+  for (const std::string& name : flags.precisions) {
+    const bool known = std::any_of(std::begin(kPrecisions), std::end(kPrecisions),
+                                   [&](const PrecisionRow& row) { return name == row.name; });
+    if (!known) return absl::InvalidArgumentError(absl::StrCat("--precision: there is no ", name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOnDevice(const Device& device, const Flags& flags) {
+  if (device.kind() == DeviceKind::kCuda) return absl::OkStatus();
+  if (flags.kernels) return absl::InvalidArgumentError("--kernels: only a GPU has them");
+  if (flags.path != MultiplyPath::kAuto) return absl::InvalidArgumentError("--path: the CPU has one");
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Flags& flags) {
+  INTRAWARP_RETURN_IF_ERROR(CheckAllUsed(flags));
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(flags.device));
+  INTRAWARP_RETURN_IF_ERROR(CheckOnDevice(*device, flags));
   std::vector<std::string> names = flags.matrices;
   if (names.empty()) {
     names = {"fem27x3_25", "fem27x6_18", "stencil27_64", "band_9506", "lap2d_725", "cage_130k", "rmat_500k"};
@@ -639,7 +676,7 @@ absl::Status Run(const Flags& flags) {
   INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned, OwnedContext::Create(*device, 1));
   INTRAWARP_ASSIGN_OR_RETURN(const double bytes_per_second, BytesPerSecond(owned.context()));
   std::printf("# %s, %s: copy at %.0f GB/s read and written, median of %d\n", device->name().c_str(),
-              device->model().c_str(), bytes_per_second * 1e-9, flags.repeats);
+              device->model().c_str(), bytes_per_second * 1e-9, flags.RepeatsOn(*device));
   if (flags.routes) return RunRoutes(*device, names, flags);
   flags.masked ? PrintMaskedHeader(flags) : PrintHeader(flags);
   if (flags.galerkin > 0) return MeasureGalerkin(*device, flags, bytes_per_second);
@@ -671,7 +708,7 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
                                      : MultiplyPath::kAuto;
     return value == "auto" || value == "scalar" || value == "tiles" || value == "reuse";
   }
-  return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
+  return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats.emplace()) && *flags->repeats > 0;
 }
 
 }  // namespace

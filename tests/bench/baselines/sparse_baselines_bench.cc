@@ -412,6 +412,9 @@ absl::StatusOr<Flags> Parse(const std::vector<std::string>& arguments) {
   flags.measurement = parsed.Number("measurement", flags.measurement);
   flags.budget = parsed.Number("budget", flags.budget);
   flags.chunk = parsed.Number("chunk", flags.chunk);
+  const bool has_chunks =
+      std::find(flags.methods.begin(), flags.methods.end(), SparseMethod::kCusparse3) != flags.methods.end();
+  if (parsed.Has("chunk") && !has_chunks) return absl::InvalidArgumentError("chunk: only cu-ALG3 uses it");
   flags.csv = parsed.Has("csv");
   return flags;
 }
