@@ -51,9 +51,9 @@ struct RegistrationInput {
   // With `automatic`: a deformation that the gate rejects (deformation_gate.h) is the answer all the same. Deformations
   // of named stages are judged by the caller.
   bool keep_deformation = false;
-  // On their images' grids, 0 to 1: the part by which a voxel counts in what a stage optimises, besides a mask and
-  // missing tissue. Where a place only asks whether a voxel counts (overlap, intensity relation, verdict), it does
-  // where its weight is above 0. A weight is kept as 255ths (image/volume.h). Null: all are 1.
+  // On their images' grids, 0 to 1, kept as 255ths (image/volume.h): how much each voxel counts in what a stage
+  // optimises. A mask and missing tissue still leave voxels out. The overlap, the intensity relation and the verdict
+  // count every voxel whose weight is above 0 alike. Null: all are 1.
   const PreparedImage* fixed_weight = nullptr;
   const PreparedImage* moving_weight = nullptr;
 };

@@ -573,8 +573,10 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
        .required = true},
       {.name = "frame_masks",
        .placeholder = "DIR",
-       .help = "masks of single frames, in files of the frames' names; a frame without one has the mask of all frames"},
-      {.name = "frame_weights", .placeholder = "DIR", .help = "likewise weights of single frames, from 0 to 1"},
+       .help = "masks of single frames, in files of the frames' names, in the place of the mask of all frames"},
+      {.name = "frame_weights",
+       .placeholder = "DIR",
+       .help = "weights of single frames, in files of the frames' names"},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
       {.name = "coarse_field",
        .type = FlagType::kSwitch,
@@ -624,8 +626,9 @@ std::vector<Command> NavigateCommands() {
            "Prints one line a frame: name, verdict, latency, reasons, expected error; a terminal shows these names.\n"
            "A frame that fails is reported, and the next one starts from the last good result; the exit status is\n"
            "then 1. Without --method the server chooses by the first frame.\n"
-           "The mask of all frames is --moving_mask, or --fixed_mask with --moving; likewise weights. A file in\n"
-           "--frame_masks and --frame_weights is uploaded before its frame and deleted after its answer.\n"
+           "A frame without a file in --frame_masks has the mask --moving_mask; with --moving, where the frames are\n"
+           "the fixed images, --fixed_mask. The same holds for weights. A file in --frame_masks or --frame_weights\n"
+           "is uploaded before its frame, and deleted after the frame's answer.\n"
            "A frame that --latest supersedes is not a failure. With several servers (or --routing_key) a session\n"
            "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
            "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"

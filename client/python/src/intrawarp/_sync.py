@@ -170,8 +170,8 @@ class Server:
                 "affine,ffd" or a list; pairs of a name and its options, [("affine", {"metric": "ngf"}), "ffd"]; or
                 messages v1.Stage. Names and options are the ones of registration.proto.
             **stage_options: options of the last stage: metric, levels, iterations, spacing_vox, bending_weight, ...
-            fixed_mask, moving_mask: a voxel counts where the mask is not 0; on the grid of its image.
-            fixed_weight, moving_weight: the part by which a voxel counts, 0 to 1; on the grid of its image.
+            fixed_mask, moving_mask: a voxel is left out where the mask is 0; on the grid of its image.
+            fixed_weight, moving_weight: how much each voxel counts, 0 to 1; on the grid of its image.
             initial: where to start: a transform (handle or name), or a 4 x 4 matrix, fixed to moving, LPS mm. None: a
                 search.
             budget: seconds after which the optimisation ends; with best_effort=True the best result so far is the
@@ -228,8 +228,8 @@ class Server:
             idle_timeout: a session without a frame for so long is closed; None: 15 minutes.
             max_pending: frames that the server reads ahead; None: 2.
             coarse_field: each answer also brings the field before the finest level (Answer.coarse).
-            frame_masks: frames may have masks and weights of their own (`Session.set_masks`), for which the server
-                takes memory.
+            frame_masks: frames may have masks and weights of their own (`Session.set_masks`); the server takes memory
+                for them at once.
             frame_geometry, frame_axes: the grid of frames that are sent as arrays, and their axes ("zyx"); the server
                 takes memory for that grid at once.
             shared_memory: None: used where the server is on this host and offers it; True: an error where it is not;
@@ -629,9 +629,9 @@ class Session:
         self._core.set_landmarks(landmarks)
 
     def set_masks(self, mask: Any=None, weight: Any=None) -> None:
-        """A mask and weights for the frames that are sent from now on, on their grid, in a session with
-        `frame_masks=True`: volumes on the server, by handle or name "volumes/ID"; None: those that the session was
-        opened with. After a move to another server they have to be set anew."""
+        """A mask and weights for the frames that are sent from now on, in a session with `frame_masks=True`: volumes on
+        the server, by handle or name "volumes/ID", on the frames' grid. None: the frames have the mask (the weights)
+        that the session was opened with. After a move to another server both have to be set anew."""
         self._core.set_masks(mask, weight)
 
     def receive(self, *, timeout: Optional[float]=None) -> Optional[Answer]:
