@@ -257,9 +257,10 @@ int64_t MissingWorkspaceBytes(const Device& device, const RegistrationInput& inp
 int64_t NamedTransformBytes(const std::vector<StageOptions>& stages, const Geometry& fixed) {
   int64_t before = 0, most = 0;
   for (const StageOptions& stage : stages) {
-    const int64_t result = StageResultBytes(stage, fixed);
-    most = std::max(most, before + result);
-    before = result;
+    const StageOptions resolved = Resolved(stage, fixed);
+    const Method& method = MethodOf(resolved);
+    most = std::max(most, before + method.held_bytes(fixed, resolved));
+    before = method.result_bytes(fixed, resolved);
   }
   return most;
 }

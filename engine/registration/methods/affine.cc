@@ -378,6 +378,7 @@ constinit const Method kRigidMethod = {.name = "rigid",
                                        .workspace_bytes = WorkspaceBytes,
                                        .coarse_bytes = nullptr,
                                        .result_bytes = ResultBytes,
+                                       .held_bytes = ResultBytes,
                                        .run = Run,
                                        .objective = Objective};
 
@@ -390,6 +391,7 @@ constinit const Method kAffineMethod = {.name = "affine",
                                         .workspace_bytes = WorkspaceBytes,
                                         .coarse_bytes = nullptr,
                                         .result_bytes = ResultBytes,
+                                        .held_bytes = ResultBytes,
                                         .run = Run,
                                         .objective = Objective};
 

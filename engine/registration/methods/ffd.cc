@@ -440,12 +440,17 @@ int64_t GridBytes(const Geometry& fixed, Vec3d spacing) {
   return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// With sliding, the transforms of two rounds of two layers and of the deformation before them are held, too.
 int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
-  constexpr int kOfLayers = 5;
+  return GridBytes(fixed, ResultSpacing(fixed, std::get<FfdOptions>(stage)));
+}
+
+// With sliding: the layers of two rounds and the deformation before them, or the last two layers and what they give.
+int64_t HeldBytes(const Geometry& fixed, const StageOptions& stage) {
   const auto& options = std::get<FfdOptions>(stage);
-  const int64_t result = GridBytes(fixed, ResultSpacing(fixed, options));
-  return options.sliding ? result + kOfLayers * GridBytes(fixed, Spacing(fixed, options)) : result;
+  const int64_t result = ResultBytes(fixed, stage);
+  if (!options.sliding) return result;
+  const int64_t layer = GridBytes(fixed, Spacing(fixed, options));
+  return std::max(5 * layer, 2 * layer + result);
 }
 
 absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
@@ -514,6 +519,7 @@ constinit const Method kFfdMethod = {.name = "ffd",
                                      .workspace_bytes = WorkspaceBytes,
                                      .coarse_bytes = CoarseBytes,
                                      .result_bytes = ResultBytes,
+                                     .held_bytes = HeldBytes,
                                      .run = RunAsAsked,
                                      .objective = Objective};
 

@@ -126,6 +126,7 @@ constinit const Method kLogDemonsMethod = {.name = "log-demons",
                                            .workspace_bytes = WorkspaceBytes,
                                            .coarse_bytes = CoarseBytes,
                                            .result_bytes = ResultBytes,
+                                           .held_bytes = ResultBytes,
                                            .run = Run,
                                            .objective = Objective};
 

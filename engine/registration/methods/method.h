@@ -78,6 +78,8 @@ struct Method {
   int64_t (*coarse_bytes)(const PreparedImage& fixed, const StageOptions& options);
   // Device memory that the result's transform holds at most.
   int64_t (*result_bytes)(const Geometry& fixed, const StageOptions& options);
+  // Device memory that run's transforms hold at the same time, at most: the result, and others on the way to it.
+  int64_t (*held_bytes)(const Geometry& fixed, const StageOptions& options);
   // Errors and checkpoints as Register (registration.h). Waits for the stream.
   absl::StatusOr<StageResult> (*run)(const ExecContext& ctx, const StageTask& task);
   // The metric at the finest level, without penalties and landmarks, in a unit where a bad start is about 1; absent

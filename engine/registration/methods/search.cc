@@ -232,6 +232,7 @@ constinit const Method kSearchMethod = {.name = "search",
                                         .workspace_bytes = WorkspaceBytes,
                                         .coarse_bytes = CoarseBytes,
                                         .result_bytes = ResultBytes,
+                                        .held_bytes = ResultBytes,
                                         .run = Run,
                                         .objective = Objective};
 

@@ -299,7 +299,9 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
   const Transform& before = has_initial ? *task.initial : plain->transform;
   INTRAWARP_ASSIGN_OR_RETURN(const bool slides, GroupVoxels(ctx, task.images, before.control_grid(), share));
   Rounds rounds;
+  std::optional<double> value_before;
   if (slides) {
+    INTRAWARP_ASSIGN_OR_RETURN(value_before, ffd.objective(ctx, task.images, task.options, before));
     INTRAWARP_ASSIGN_OR_RETURN(rounds, RunRounds(ctx, task, ffd, share));
   }
   if (!rounds.layers.has_value()) {
@@ -308,6 +310,8 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
     }
     return AsSliding(*std::move(plain), rounds.is_stopped);
   }
+  // Its memory is free before the layers are merged (HeldBytes of ffd.cc).
+  plain.reset();
   INTRAWARP_ASSIGN_OR_RETURN(Merged merged, Merge(ctx, task, *rounds.layers, share));
   StageResult result;
   result.report.options = rounds.layers->stages[0].report.options;
@@ -315,8 +319,6 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
   result.report.stop_reason = StopReasonOf(rounds, merged.decision);
   INTRAWARP_ASSIGN_OR_RETURN(result.report.second_layer_fraction,
                              SecondLayerFraction(ctx, task.images.fixed_masks[0], share));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value_before,
-                             ffd.objective(ctx, task.images, task.options, before));
   INTRAWARP_ASSIGN_OR_RETURN(result.value, ffd.objective(ctx, task.images, task.options, merged.transform));
   if (value_before.has_value() && result.value.has_value()) {
     result.report.levels.push_back({g.size, rounds.count, *value_before, *result.value});

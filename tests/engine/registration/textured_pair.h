@@ -91,6 +91,22 @@ inline Pair MakeTexturedPair(const Texture& texture, double plane_mm, double amp
   return pair;
 }
 
+// A block inside the image slides along y by kSlipMm, the rest stays. Both have a texture of their own, so that nothing
+// is continuous through the wall.
+inline constexpr double kSlipMm = 8;
+inline bool IsInBlock(Vec3d p) { return p.x > -22 && p.x < 20 && p.z > -18 && p.z < 19; }
+inline Vec3d SlidingTruth(Vec3d p) { return p + Vec3d{0, IsInBlock(p) ? kSlipMm : 0, 0}; }
+inline Pair MakeSlidingPair() {
+  const Texture wall(21, /*is_2d=*/false), block(22, /*is_2d=*/false);
+  Pair pair = MakeTexturedPair(wall, 2, 0, /*is_2d=*/false, AffineMap::Identity());
+  pair.fixed.clear();
+  pair.moving.clear();
+  const auto value = [&](Vec3d p, bool slides) { return static_cast<float>(slides ? block(p) : wall(p)); };
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.fixed.push_back(value(SlidingTruth(p), IsInBlock(p))); });
+  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving.push_back(value(p, IsInBlock(p))); });
+  return pair;
+}
+
 class TexturedPairTest : public DeviceTest {
  protected:
   PreparedImage Prepare(const std::vector<float>& values, const Geometry& grid) {

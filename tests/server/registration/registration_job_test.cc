@@ -66,9 +66,9 @@ class RegistrationJobTest : public DeviceTest {
     return affine;
   }
 
-  // The device memory that a job took at its peak, its claim, and its choice.
+  // The device memory that a job took at its peak, what its result holds of it, its claim, and its choice.
   struct Measured {
-    int64_t peak_bytes = 0;
+    int64_t peak_bytes = 0, result_bytes = 0;
     Claim claim;
     std::optional<Choice> choice = std::nullopt;
   };
@@ -102,6 +102,7 @@ class RegistrationJobTest : public DeviceTest {
     ASSERT_OK(outcome.status());
     EXPECT_EQ(ledger.in_use(Resource::kResident), outcome->result.transform.resident_bytes());
     EXPECT_LE(outcome->result.transform.resident_bytes(), RegistrationResultBytes(input));
+    measured->result_bytes = outcome->result.transform.resident_bytes();
     measured->choice = std::move(outcome->result.choice);
   }
 
@@ -135,6 +136,27 @@ TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfASearchedAutomaticRegistrat
   // All three are needed.
   const int64_t search = StageResultBytes(SearchOptions(), pair.fixed_grid);
   EXPECT_GT(measured.peak_bytes - measured.claim.workspace_bytes, measured.claim.resident_bytes - search);
+}
+
+// A block slides past the rest, so that two layers are merged. Their memory is claimed while they are there, and the
+// result by itself afterwards.
+TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfLayersThatSlide) {
+  const Pair pair = MakeSlidingPair();
+  const PreparedImage fixed = PrepareOn(pair.fixed_grid, pair.fixed), moving = PrepareOn(pair.moving_grid, pair.moving);
+  const FfdOptions options{.metric = MetricKind::kSsd, .spacing_vox = 10, .sliding = true};
+  FfdOptions layer = options;
+  layer.sliding = false;
+  for (const std::vector<StageOptions>& stages :
+       {std::vector<StageOptions>{options}, std::vector<StageOptions>{SearchOptions{}, options}}) {
+    RegistrationInput input = Input(stages);
+    input.fixed = &fixed;
+    input.moving = &moving;
+    input.initial = AffineMap::Identity();
+    const Measured measured = RunInItsClaim(input);
+    EXPECT_EQ(measured.result_bytes, RegistrationResultBytes(input));
+    const int64_t held = measured.peak_bytes - measured.claim.workspace_bytes;
+    EXPECT_GE(held, measured.claim.resident_bytes - StageResultBytes(layer, pair.fixed_grid));
+  }
 }
 
 TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfAnAutomaticRegistrationOfPlanes) {

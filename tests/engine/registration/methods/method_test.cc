@@ -24,6 +24,7 @@ TEST(RegistrationMethods, EveryAlternativeHasItsWholeTable) {
     EXPECT_NE(method.resolved, nullptr);
     EXPECT_NE(method.workspace_bytes, nullptr);
     EXPECT_NE(method.result_bytes, nullptr);
+    EXPECT_NE(method.held_bytes, nullptr);
     EXPECT_NE(method.run, nullptr);
     EXPECT_NE(method.objective, nullptr);
   }
@@ -46,6 +47,7 @@ TEST(RegistrationMethods, OnlyDeformableOnesHoldMemory) {
   for (const Method* method : Methods()) {
     const int64_t bytes = method->result_bytes(kGrid, Resolved(method->unset, kGrid));
     EXPECT_EQ(bytes > 0, method->is_deformable) << method->name;
+    EXPECT_GE(method->held_bytes(kGrid, Resolved(method->unset, kGrid)), bytes) << method->name;
   }
 }
 

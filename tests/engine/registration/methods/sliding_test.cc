@@ -125,11 +125,6 @@ TEST(TwoGroups, PutsLikeVectorsTogether) {
   EXPECT_FALSE(TwoGroups(vectors, std::vector<float>(91, 0), 1).has_value());
 }
 
-// A block inside the image slides along y by this, in mm, the rest stays.
-constexpr double kSlip = 8;
-
-bool Slides(Vec3d p) { return p.x > -22 && p.x < 20 && p.z > -18 && p.z < 19; }
-Vec3d SlidingTruth(Vec3d p) { return p + Vec3d{0, Slides(p) ? kSlip : 0, 0}; }
 // How far it is to the wall, mm.
 double WallDistance(Vec3d p) {
   const double outside = std::max({-22 - p.x, p.x - 20, -18 - p.z, p.z - 19});
@@ -138,25 +133,13 @@ double WallDistance(Vec3d p) {
 
 class SlidingTest : public TexturedPairTest {
  protected:
-  Pair MakePair() {
-    Pair pair = MakeTexturedPair(Texture(11, false), 2, 0, false, AffineMap::Identity());
-    pair.fixed.clear();
-    pair.moving.clear();
-    // Both parts have a texture of their own, so that nothing is continuous through the wall.
-    const Texture wall(21, false), block(22, false);
-    const auto value = [&](Vec3d p, bool slides) { return static_cast<float>(slides ? block(p) : wall(p)); };
-    ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.fixed.push_back(value(SlidingTruth(p), Slides(p))); });
-    ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving.push_back(value(p, Slides(p))); });
-    return pair;
-  }
-
   // The part of the voxels that slide, among those beyond `least_x` mm.
   static double TrueFraction(const Pair& pair, double least_x) {
     int all = 0, sliding = 0;
     ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
       if (p.x <= least_x) return;
       ++all;
-      sliding += Slides(p);
+      sliding += IsInBlock(p);
     });
     return double(sliding) / all;
   }
@@ -190,7 +173,7 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(SlidingTest);
 FfdOptions Ffd(bool sliding) { return {.metric = MetricKind::kSsd, .spacing_vox = 10, .sliding = sliding}; }
 
 TEST_P(SlidingTest, TheJumpAtTheWallIsSharp) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   const absl::StatusOr<RegistrationResult> plain = Run(pair, {SearchOptions{}, Ffd(false)}),
                                            sliding = Run(pair, {SearchOptions{}, Ffd(true)});
   ASSERT_OK(plain) << plain.status();
@@ -213,7 +196,7 @@ TEST_P(SlidingTest, TheJumpAtTheWallIsSharp) {
 }
 
 TEST_P(SlidingTest, TheSecondLayerIsAPartOfTheMask) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   std::vector<float> selected;
   // Without the tissue on one side of the block, whose part is larger then.
   ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { selected.push_back(p.x > -22 ? 1.0f : 0.0f); });
@@ -229,7 +212,7 @@ TEST_P(SlidingTest, TheSecondLayerIsAPartOfTheMask) {
 }
 
 TEST_P(SlidingTest, ItsResultDoesNotFold) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   const absl::StatusOr<RegistrationResult> sliding = Run(pair, {SearchOptions{}, Ffd(true)});
   ASSERT_OK(sliding) << sliding.status();
   OwnedContext owned = *OwnedContext::Create(device(), JacobianWorkspaceBytes(pair.fixed_grid, true));
@@ -240,7 +223,7 @@ TEST_P(SlidingTest, ItsResultDoesNotFold) {
 }
 
 TEST_P(SlidingTest, RunsGiveTheSameBits) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   const absl::StatusOr<RegistrationResult> first = Run(pair, {Ffd(true)}), second = Run(pair, {Ffd(true)});
   ASSERT_OK(first) << first.status();
   ASSERT_OK(second) << second.status();
@@ -260,7 +243,7 @@ TEST_P(SlidingTest, WithoutAnythingThatSlidesItIsAnOrdinaryStage) {
 }
 
 TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   for (const int checks : {0, 3, 12, 25}) {
     int left = checks;
     const absl::StatusOr<RegistrationResult> stopped = Run(pair, {SearchOptions{}, Ffd(true)}, [&](const Progress&) {
@@ -288,7 +271,7 @@ TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
 }
 
 TEST_P(SlidingTest, WhatIsNotThereIsRefused) {
-  const Pair pair = MakePair();
+  const Pair pair = MakeSlidingPair();
   FfdOptions options = Ffd(true);
   for (const std::optional<MetricKind> metric :
        {std::optional<MetricKind>(), std::optional(MetricKind::kNmi), std::optional(MetricKind::kLncc)}) {
