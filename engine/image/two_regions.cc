@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/image/two_regions.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@ namespace intrawarp {
 namespace {
 
 constexpr int kFloatsBeside = 4;
+// Steps between two checkpoints: a few milliseconds.
+constexpr int kStepsAtOnceCpu = 1, kStepsAtOnceCuda = 10;
 
 // The mean side over the side of each axis.
 Vec3f PerSide(const Geometry& g) {
@@ -34,10 +37,16 @@ double StepOf(Vec3f h) {
   return square > 0 ? 1 / std::sqrt(4 * square) : 1;
 }
 
+// Waits, so that no checkpoint is asked ahead of the device.
+absl::Status Step(const ExecContext& ctx, const RegionSplit& task, int steps) {
+  for (int i = 0; i < steps; ++i) INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, StepSplit, task));
+  return ctx.device().Synchronize(ctx.stream());
+}
+
 }  // namespace
 
-absl::Status SplitRegions(const ExecContext& ctx, ConstVolumeView cost, double weight, int iterations,
-                          VolumeView share) {
+absl::StatusOr<Decision> SplitRegions(const ExecContext& ctx, ConstVolumeView cost, double weight, int iterations,
+                                      Progress progress, VolumeView share) {
   if (!(std::isfinite(weight) && weight >= 0)) {
     return absl::InvalidArgumentError(absl::StrCat("weight: ", weight, " is not a finite number from 0"));
   }
@@ -55,8 +64,14 @@ absl::Status SplitRegions(const ExecContext& ctx, ConstVolumeView cost, double w
   task.weight = static_cast<float>(weight);
   task.step = static_cast<float>(StepOf(task.per_side));
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, StartSplit, task));
-  for (int i = 0; i < iterations; ++i) INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, StepSplit, task));
-  return absl::OkStatus();
+  const int at_once = ctx.is_cuda() ? kStepsAtOnceCuda : kStepsAtOnceCpu;
+  for (progress.iteration = 0; progress.iteration < iterations; progress.iteration += at_once) {
+    const Decision decision = ctx.Checkpoint(progress);
+    if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (decision == Decision::kStop) return decision;
+    INTRAWARP_RETURN_IF_ERROR(Step(ctx, task, std::min(at_once, iterations - progress.iteration)));
+  }
+  return Decision::kContinue;
 }
 
 int64_t SplitRegionsWorkspaceBytes(const Geometry& geometry) {

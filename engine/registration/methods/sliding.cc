@@ -139,10 +139,11 @@ absl::StatusOr<StageResult> RunLayer(const ExecContext& ctx, const StageTask& ta
   return ffd.run(ctx, {images, options, task.index, task.start});
 }
 
-// Writes to which layer each voxel belongs, as a share from 0 to 1.
-absl::Status AssignVoxels(const ExecContext& ctx, const RegistrationImages& images, const Layers& layers,
-                          VolumeView share) {
+// Writes to which layer each voxel belongs, as a share from 0 to 1. After kStop the share is as it was.
+absl::StatusOr<Decision> AssignVoxels(const ExecContext& ctx, const StageTask& task, const Layers& layers,
+                                      VolumeView share) {
   ArenaScope scope(ctx.arena());
+  const RegistrationImages& images = task.images;
   const Geometry& g = share.geometry;
   LayerCosts costs;
   float* warped[2];
@@ -162,7 +163,14 @@ absl::Status AssignVoxels(const ExecContext& ctx, const RegistrationImages& imag
   costs.scale = sum > 0 ? static_cast<float>(count / sum) : 0;
   costs.most = static_cast<float>(kMostResidual);
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, MakeLayerCosts, costs));
-  return SplitRegions(ctx, {costs.out, g}, kBoundaryWeight, kSplitIterations, share);
+  // Memory that the costs no longer need holds the new share.
+  const VolumeView split{warped[0], g};
+  const Progress progress{task.index, 0, 1, 0, 0};
+  INTRAWARP_ASSIGN_OR_RETURN(const Decision decision,
+                             SplitRegions(ctx, {costs.out, g}, kBoundaryWeight, kSplitIterations, progress, split));
+  if (decision == Decision::kStop) return decision;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(share.data, split.data, g.voxels() * sizeof(float), ctx.stream()));
+  return Decision::kContinue;
 }
 
 absl::StatusOr<Geometry> MergedGrid(const Geometry& fixed) { return MakeControlGrid(fixed, fixed.spacing); }
@@ -213,8 +221,10 @@ absl::StatusOr<Rounds> RunRounds(const ExecContext& ctx, const StageTask& task, 
       if (rounds.is_stopped) return rounds;
       layers.stages[layer] = *std::move(stage);
     }
+    INTRAWARP_ASSIGN_OR_RETURN(const Decision decision, AssignVoxels(ctx, task, layers, share));
+    rounds.is_stopped = decision == Decision::kStop;
+    if (rounds.is_stopped) return rounds;
     rounds.layers = std::move(layers);
-    INTRAWARP_RETURN_IF_ERROR(AssignVoxels(ctx, task.images, *rounds.layers, share));
     ++rounds.count;
   }
   return rounds;

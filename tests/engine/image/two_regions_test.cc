@@ -49,7 +49,10 @@ class TwoRegionsTest : public DeviceTest {
  protected:
   std::vector<float> Run(const Geometry& g, const std::vector<float>& cost, double weight, int iterations) {
     float* share = Poisoned<float>(cost.size());
-    EXPECT_OK(SplitRegions(ctx(), {Upload(cost), g}, weight, iterations, {share, g}));
+    const absl::StatusOr<Decision> decision =
+        SplitRegions(ctx(), {Upload(cost), g}, weight, iterations, Progress(), {share, g});
+    EXPECT_OK(decision.status());
+    EXPECT_EQ(*decision, Decision::kContinue);
     return Download(share, cost.size());
   }
 };
@@ -135,11 +138,41 @@ TEST_P(TwoRegionsTest, RunsGiveTheSameBits) {
   EXPECT_EQ(Run(g, cost, 1, 40), Run(g, cost, 1, 40));
 }
 
+// A stop leaves the share of the steps so far: the bits of a split with so many iterations.
+TEST_P(TwoRegionsTest, EndsAtACheckpoint) {
+  constexpr int kIterations = 40, kMostAtOnce = 10;
+  const Geometry g = GridOf({23, 31, 9});
+  const std::vector<float> cost = RandomFloats(g.voxels(), 9, -2, 2);
+  OwnedContext owned = *OwnedContext::Create(device(), SplitRegionsWorkspaceBytes(g));
+  const auto run = [&](int stop_at, Decision decision, int* steps, float* share) {
+    const auto checkpoint = [=](const Progress& progress) {
+      EXPECT_EQ(progress.stage, 3);
+      EXPECT_LE(progress.iteration - *steps, kMostAtOnce);
+      *steps = progress.iteration;
+      return progress.iteration < stop_at ? Decision::kContinue : decision;
+    };
+    return SplitRegions(owned.context(checkpoint), {Upload(cost), g}, 1, kIterations, {.stage = 3}, {share, g});
+  };
+  for (const int stop_at : {1, 25}) {
+    int steps = 0;
+    float* share = Poisoned<float>(cost.size());
+    const absl::StatusOr<Decision> stopped = run(stop_at, Decision::kStop, &steps, share);
+    ASSERT_OK(stopped.status());
+    EXPECT_EQ(*stopped, Decision::kStop);
+    EXPECT_GE(steps, stop_at);
+    EXPECT_LT(steps, kIterations);
+    EXPECT_EQ(Download(share, cost.size()), Run(g, cost, 1, steps));
+    EXPECT_EQ(run(stop_at, Decision::kCancel, &(steps = 0), share).status().code(), absl::StatusCode::kCancelled);
+  }
+}
+
 TEST_P(TwoRegionsTest, WrongArgumentsAreRefused) {
   const Geometry g = GridOf({4, 4, 4});
   const std::vector<float> cost(g.voxels());
   const auto run = [&](double weight, int iterations, const Geometry& other) {
-    return SplitRegions(ctx(), {Upload(cost), g}, weight, iterations, {Poisoned<float>(64), other}).ToString();
+    return SplitRegions(ctx(), {Upload(cost), g}, weight, iterations, Progress(), {Poisoned<float>(64), other})
+        .status()
+        .ToString();
   };
   for (const double weight : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
     EXPECT_THAT(run(weight, 1, g), testing::HasSubstr("weight"));

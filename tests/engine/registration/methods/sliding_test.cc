@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/base/field_error.h"
@@ -268,6 +269,38 @@ TEST_P(SlidingTest, ABudgetGivesAControlGridAtAnyTime) {
   EXPECT_EQ(stopped->stages.back().second_layer_fraction, 0);
   EXPECT_EQ(Run(pair, {Ffd(true)}, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
+}
+
+// Between the steps of the assignment of voxels: only whole rounds count.
+TEST_P(SlidingTest, ABudgetEndsAnAssignment) {
+  const Pair pair = MakeSlidingPair();
+  const Geometry merged = *MakeControlGrid(pair.fixed_grid, pair.fixed_grid.spacing);
+  const std::vector<std::pair<int, Decision>> ends = {
+      {0, Decision::kCancel}, {0, Decision::kStop}, {1, Decision::kStop}};
+  for (const auto& [whole_rounds, decision] : ends) {
+    int assignments = 0, asked_again = 0;
+    bool is_over = false;
+    const auto checkpoint = [&](const Progress& progress) {
+      asked_again += is_over;
+      const bool assigns = progress.stage == 1 && progress.levels == 1;
+      assignments += assigns && progress.iteration == 0;
+      is_over = is_over || (assigns && assignments > whole_rounds && progress.iteration >= 60);
+      return is_over ? decision : Decision::kContinue;
+    };
+    const absl::StatusOr<RegistrationResult> ended = Run(pair, {SearchOptions{}, Ffd(true)}, checkpoint);
+    EXPECT_TRUE(is_over);
+    if (decision == Decision::kCancel) {
+      EXPECT_EQ(ended.status().code(), absl::StatusCode::kCancelled);
+      EXPECT_EQ(asked_again, 0);
+      continue;
+    }
+    ASSERT_OK(ended) << ended.status();
+    EXPECT_EQ(ended->stop_reason, StopReason::kBudget);
+    EXPECT_EQ(SameGrid(ended->transform.control_grid().geometry, merged), whole_rounds > 0);
+    if (whole_rounds > 0) {
+      EXPECT_EQ(ended->stages.back().levels.back().iterations, whole_rounds);
+    }
+  }
 }
 
 TEST_P(SlidingTest, WhatIsNotThereIsRefused) {
