@@ -45,6 +45,11 @@ def execute(command, log):
     return seconds, done.stdout
 
 
+def usable_cores():
+    """How many cores this process and the programs that it starts may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @contextlib.contextmanager
 def server(binaries, device, log):
     """A server of its own on free ports; yields its gRPC address and its device."""
@@ -187,7 +192,7 @@ class Elastix(Peer):
             dimension=2 if pair.is_2d else 3, initialise='true' if pair.far_apart else 'false',
             metric='AdvancedMeanSquares' if pair.metric == 'ssd' else 'AdvancedMattesMutualInformation'))
         seconds, _ = execute(['elastix', '-f', fixed, '-m', moving, '-out', work, '-p', parameters,
-                              '-threads', os.cpu_count()], work / 'elastix.out')
+                              '-threads', usable_cores()], work / 'elastix.out')
         matrix = read_elastix(work / 'TransformParameters.0.txt', 2 if pair.is_2d else 3)
         return Outcome(seconds, mappings.Affine(matrix))
 

@@ -79,7 +79,7 @@ class Elastix(methods.Peer):
         affine.write_text(methods.ELASTIX.format(dimension=3, initialise='true' if pair.far_apart else 'false',
                                                  metric='AdvancedMattesMutualInformation'))
         bspline.write_text(ELASTIX_BSPLINE.format(spacing=16 if 'liver' in pair.name else 10))
-        threads = ['-threads', os.cpu_count()]
+        threads = ['-threads', methods.usable_cores()]
         seconds, _ = methods.execute(['elastix', '-f', pair.fixed, '-m', pair.moving, '-out', work, '-p', affine, '-p',
                                       bspline, *threads], work / 'elastix.out')
         methods.execute(['transformix', '-def', 'all', '-out', work, '-tp', work / 'TransformParameters.1.txt',

@@ -50,7 +50,16 @@ def figures_of(pair, mapping):
     return figures
 
 
-class Ours:
+class Way:
+    """The base of the ways: `register` returns a record of what the registration cost, and its map or None."""
+
+    def run(self, pair, work):
+        """The record with the figures of the map."""
+        record, mapping = self.register(pair, work)
+        return record if mapping is None else {**record, **figures_of(pair, mapping)}
+
+
+class Ours(Way):
     """`intrawarp register` with some options; no options: the program's own choice."""
 
     def __init__(self, command_line, options):
@@ -58,25 +67,25 @@ class Ours:
         self._options = options.split() or command_line.default_options()
         self.name = f'intrawarp {" ".join(self._options) or "(default)"}'.replace('--method=', '').replace('--', '')
 
-    def run(self, pair, work):
+    def register(self, pair, work):
         answer = self._command_line.register(pair.fixed, pair.moving, self._options, work)
         if answer.report is None:
-            return {'failed': answer.error}
-        return {'seconds': answer.seconds, 'verdict': answer.verdict, 'reasons': answer.report['reasons'],
-                **figures_of(pair, answer.mapping)}
+            return {'failed': answer.error}, None
+        return {'seconds': answer.seconds, 'server_ms': answer.report['latency_ms']['total'],
+                'verdict': answer.verdict, 'reasons': answer.report['reasons']}, answer.mapping
 
 
-class Theirs:
+class Theirs(Way):
     def __init__(self, peer):
         self.name = peer.name
         self._peer = peer
 
-    def run(self, pair, work):
+    def register(self, pair, work):
         try:
             outcome = self._peer.register(pair, work)
         except (methods.Failed, OSError) as reason:
-            return {'failed': str(reason)}
-        return {'seconds': outcome.seconds, **figures_of(pair, outcome.mapping)}
+            return {'failed': str(reason)}, None
+        return {'seconds': outcome.seconds}, outcome.mapping
 
 
 def cell(record):
