@@ -212,7 +212,15 @@ def equal_table(records):
         yield '| ' + ' | '.join(cells) + ' |'
 
 
+def in_order(records):
+    """By pair, ours before the peers, then by way and number of cores; runs beside each other leave them mixed."""
+    place = {way: number for number, way in enumerate(OURS)}
+    return sorted(records, key=lambda record: (record['pair'], place.get(record['way'], len(OURS)), record['way'],
+                                               record['cores']))
+
+
 def summarise(records, out):
+    records = in_order(records)
     starts = [record['start_s'] for record in records if 'start_s' in record]
     text = '\n'.join([*times_table(records), '', *equal_table(records)])
     if starts:

@@ -118,6 +118,12 @@ class Tables(unittest.TestCase):
             ['p', 'auto', '4.00 (2.00)', '2.00 (1.00)', '3', 'Dice 0.800', '0.00 %, 0.10', 'ok'],
             ['p', 'peer', '8.00', 'exit 1: a/b', '1 or 0', '2.50 / 9.0 mm', '1.23 %, -2.00', '']])
 
+    def test_are_in_the_same_order_after_runs_beside_each_other(self):
+        mixed = [record(way, [1], number)
+                 for way, number in (('x', 4), ('auto', 4), ('x', 1), ('affine', 4), ('auto', 1))]
+        self.assertEqual([(r['way'], r['cores']) for r in cores.in_order(mixed)],
+                         [('affine', 4), ('auto', 1), ('auto', 4), ('x', 1), ('x', 4)])
+
     def test_an_answer_that_depends_on_the_cores_shows(self):
         found = rows(cores.times_table([record('auto', [1], dice=0.8), record('auto', [1], 2, dice=0.81)]))
         self.assertEqual(found[0][5], 'Dice 0.800 or Dice 0.810')
