@@ -209,7 +209,7 @@ TEST_P(SlidingTest, TheSecondLayerIsAPartOfTheMask) {
   ASSERT_OK(sliding) << sliding.status();
   ASSERT_TRUE(sliding->stages.back().second_layer_fraction.has_value());
   EXPECT_NEAR(*sliding->stages.back().second_layer_fraction, TrueFraction(pair, -22), 0.05);
-  EXPECT_GT(TrueFraction(pair, -22), TrueFraction(pair, -1e9) + 0.1);
+  EXPECT_GT(TrueFraction(pair, -22), TrueFraction(pair, -1e9) + 0.06);
 }
 
 TEST_P(SlidingTest, ItsResultDoesNotFold) {
