@@ -56,11 +56,13 @@ class DeviceTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(device().Synchronize(ctx().stream()).ok());
     return p;
   }
-  // Device memory whose every byte is 0xff (a NaN in float32): what an operator forgets to write shows.
+  // Device memory whose every byte is 0xff (a NaN in float32): what an operator forgets to write shows. Any stream may
+  // use it.
   template <typename T>
   T* Poisoned(size_t count) {
     buffers_.push_back(*device().Allocate(count * sizeof(T), ctx().stream()));
     EXPECT_TRUE(device().Fill(buffers_.back().as<T>(), 0xff, count * sizeof(T), ctx().stream()).ok());
+    EXPECT_TRUE(device().Synchronize(ctx().stream()).ok());
     return buffers_.back().as<T>();
   }
   template <typename T>
