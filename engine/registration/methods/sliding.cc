@@ -14,6 +14,7 @@
 #include "engine/image/warp.h"
 #include "engine/registration/methods/grid_result.h"
 #include "engine/registration/methods/sliding_kernels.h"
+#include "engine/registration/stage/mask_levels.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
 
@@ -314,7 +315,13 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
     INTRAWARP_ASSIGN_OR_RETURN(value_before, ffd.objective(ctx, task.images, task.options, before));
     INTRAWARP_ASSIGN_OR_RETURN(rounds, RunRounds(ctx, task, ffd, share));
   }
-  if (!rounds.layers.has_value()) {
+  double second = 0;
+  if (rounds.layers.has_value()) {
+    INTRAWARP_ASSIGN_OR_RETURN(second, SecondLayerFraction(ctx, task.images.fixed_masks[0], share));
+  }
+  // A layer may have become empty in the last round.
+  if (!(second > 0 && second < 1)) {
+    rounds.layers.reset();
     if (!plain.has_value()) {
       INTRAWARP_ASSIGN_OR_RETURN(plain, RunPlain(ctx, task, ffd));
     }
@@ -327,8 +334,7 @@ absl::StatusOr<StageResult> RunSliding(const ExecContext& ctx, const StageTask& 
   result.report.options = rounds.layers->stages[0].report.options;
   std::get<FfdOptions>(result.report.options).sliding = true;
   result.report.stop_reason = StopReasonOf(rounds, merged.decision);
-  INTRAWARP_ASSIGN_OR_RETURN(result.report.second_layer_fraction,
-                             SecondLayerFraction(ctx, task.images.fixed_masks[0], share));
+  result.report.second_layer_fraction = second;
   INTRAWARP_ASSIGN_OR_RETURN(result.value, ffd.objective(ctx, task.images, task.options, merged.transform));
   if (value_before.has_value() && result.value.has_value()) {
     result.report.levels.push_back({g.size, rounds.count, *value_before, *result.value});
