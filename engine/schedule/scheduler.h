@@ -126,7 +126,9 @@ class Scheduler final : public JobQueue {
   absl::Status Submit(Job job) override;
   void Cancel(const void* owner) override;
 
-  // Whether sessions want frames computed (see Streams above). At first they do not.
+  // Whether sessions want frames computed (see Streams above): the other classes then have fewer jobs at once
+  // (SchedulingOptions.beside_frames). Jobs that waited for a place start when frames are no longer open. At first frames
+  // are not open.
   void SetFramesOpen(bool open);
 
   // Waits for the jobs that have started; those that wait get UNAVAILABLE. Idempotent. Not from a job, which it would

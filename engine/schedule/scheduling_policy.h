@@ -84,8 +84,8 @@ struct SchedulingOptions {
   std::array<int, kJobClasses> lanes = {1, 1, 1};
   // Jobs of each class that compute at once, and that a flow may have started; 0: as many as lanes.
   std::array<int, kJobClasses> at_once = {};
-  // The same while frames are open, where that is less; 0: no other number. Jobs that compute when frames are opened
-  // compute on.
+  // The same while frames are open, where that is less; 0: no other number. Short jobs count, too. Jobs beyond it that
+  // compute when frames are opened compute on until a better job waits; then each gives way at its next checkpoint.
   std::array<int, kJobClasses> beside_frames = {};
   // The lanes of each class that only short jobs take.
   std::array<int, kJobClasses> short_lanes = {};

@@ -128,6 +128,7 @@ class Simulation {
       if (Chance(50)) options.at_once[i] = static_cast<int>(Uniform(1, options.lanes[i]));
       if (Chance(30)) options.short_lanes[i] = static_cast<int>(Uniform(0, options.lanes[i] - 1));
       if (Chance(30)) options.owner_capacity[i] = static_cast<int>(Uniform(1, 8));
+      if (Chance(30)) options.beside_frames[i] = static_cast<int>(Uniform(1, options.lanes[i]));
     }
     options.owner_turn = microseconds(Uniform(1, 10000));
     options.owner_credit = microseconds(Uniform(0, 30000));
@@ -207,6 +208,8 @@ class Simulation {
       case What::kFramesOpen:
       case What::kFramesClose:
         frames_open_ = event.what == What::kFramesOpen;
+        // Fewer jobs may compute than the promises count on.
+        for (SimulatedJob& job : jobs_) job.promised = false;
         return policy_.SetFramesOpen(frames_open_);
       case What::kStop:
         return Stop();

@@ -229,6 +229,25 @@ TEST_P(SchedulerTest, ByDefaultOneOwnerMayUseAllOfALargeDevice) {
   }
 }
 
+TEST_P(SchedulerTest, ByDefaultTwoInteractiveJobsComputeBesideFrames) {
+  const SchedulingOptions options = DefaultScheduling(device());
+  const bool is_gpu = device().kind() == DeviceKind::kCuda;
+  EXPECT_THAT(options.beside_frames, testing::ElementsAre(0, is_gpu ? 2 : 0, 0));
+}
+
+TEST_P(SchedulerTest, AJobThatWaitsStartsWhenFramesAreNoLongerOpen) {
+  std::unique_ptr<Scheduler> scheduler =
+      Create({.lanes = {1, 2, 1}, .at_once = {1, 2, 1}, .beside_frames = {0, 1, 0}, .slots = 2});
+  scheduler->SetFramesOpen(true);
+  Gate first(*scheduler, kInteractive);
+  Answer second;
+  ASSERT_OK(scheduler->Submit(second.job(kInteractive)));
+  EXPECT_EQ(scheduler->waiting(kInteractive), 1);
+  scheduler->SetFramesOpen(false);
+  EXPECT_OK(second.Wait());
+  first.Go();
+}
+
 TEST_P(SchedulerTest, FramesComputeAtOnceWhereThereAreSlots) {
   std::unique_ptr<Scheduler> scheduler = Create({.lanes = {2, 1, 1}, .slots = 2});
   Gate first(*scheduler, kFrame), second(*scheduler, kFrame);
