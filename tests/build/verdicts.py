@@ -21,7 +21,7 @@ def wire_causes(root):
 
 def said(root):
     """The words of each cause, by its name on the wire."""
-    engine = (root / "engine/quality/quality.cc").read_text(encoding="utf-8")
+    engine = (root / "engine/quality/verdict.cc").read_text(encoding="utf-8")
     server = (root / "server/registration/registration_report.cc").read_text(encoding="utf-8")
     names = dict(re.findall(r"case ReviewCause::(\w+):\s+return v1::VERDICT_CAUSE_(\w+);", server))
     words = {names.get(cause, cause): text
