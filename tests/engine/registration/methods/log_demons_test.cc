@@ -155,7 +155,7 @@ TEST_P(LogDemonsTest, RecoversADeformationByAVelocityOnHalfTheGrid) {
   }
 }
 
-// So does each coarser level that is large: here the middle one of three.
+// Each coarser level that is large does the same: here the middle one of three.
 TEST_P(LogDemonsTest, LargeCoarseLevelsHaveTheirVelocityOnHalfTheGrid) {
   Pair pair = MakePair(0, /*is_2d=*/true);
   pair.fixed_grid.size = {256, 64, 1};
@@ -168,22 +168,26 @@ TEST_P(LogDemonsTest, LargeCoarseLevelsHaveTheirVelocityOnHalfTheGrid) {
   };
   pair.fixed = image(0);
   pair.moving = image(-3);
-  LogDemonsOptions options = Options();
-  options.levels = 3;
-  options.finest_iterations = 1;
-  const auto full = Run(pair, options);
-  options.velocity_grid = VelocityGrid::kHalf;
-  const auto half = Run(pair, options), again = Run(pair, options);
-  ASSERT_OK(full) << full.status();
-  ASSERT_OK(half) << half.status();
-  ASSERT_OK(again) << again.status();
-  const auto &of_full = full->report.levels, &of_half = half->report.levels;
-  ASSERT_EQ(of_half.size(), 3u);
-  EXPECT_EQ(of_half[0].value_after, of_full[0].value_after);
-  EXPECT_NE(of_half[1].value_after, of_full[1].value_after);
-  EXPECT_LT(of_half[1].value_after, 1.2 * of_full[1].value_after + 1e-4);
-  const size_t n = 3 * pair.fixed_grid.voxels();
-  EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(again->velocity.as<float>(), n));
+  for (const bool symmetric : {false, true}) {
+    SCOPED_TRACE(symmetric);
+    LogDemonsOptions options = Options();
+    options.symmetric = symmetric;
+    options.levels = 3;
+    options.finest_iterations = 1;
+    const auto full = Run(pair, options);
+    options.velocity_grid = VelocityGrid::kHalf;
+    const auto half = Run(pair, options), again = Run(pair, options);
+    ASSERT_OK(full) << full.status();
+    ASSERT_OK(half) << half.status();
+    ASSERT_OK(again) << again.status();
+    const auto &of_full = full->report.levels, &of_half = half->report.levels;
+    ASSERT_EQ(of_half.size(), 3u);
+    EXPECT_EQ(of_half[0].value_after, of_full[0].value_after);
+    EXPECT_NE(of_half[1].value_after, of_full[1].value_after);
+    EXPECT_LT(of_half[1].value_after, 1.2 * of_full[1].value_after + 1e-4);
+    const size_t n = 3 * pair.fixed_grid.voxels();
+    EXPECT_EQ(Download(half->velocity.as<float>(), n), Download(again->velocity.as<float>(), n));
+  }
 }
 
 // An image without a coarser level has its velocity on its own grid.
