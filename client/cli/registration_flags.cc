@@ -210,7 +210,8 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "finest_iterations",
        .type = FlagType::kInteger,
        .placeholder = "N",
-       .help = "at most, on the finest level of log-demons; default: as --iterations; from a velocity, 15",
+       .help = "at most, on the finest level of log-demons; default: as --iterations; from a velocity 15, with "
+               "three levels or more 10",
        .minimum = 1,
        .maximum = kMaxInt},
       {.name = "spacing_vox",
@@ -286,8 +287,9 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .help = "log-demons compares intensities as they are"},
       {.name = "velocity_grid",
        .placeholder = "full|half",
-       .help = "voxels of the finest level's velocity of log-demons; default: half for a frame after another, full "
-               "otherwise",
+       .help =
+           "voxels of the velocity of log-demons, at the finest level and at large coarser ones; default: half for a "
+           "frame after another, full otherwise",
        .choices = {"full", "half"}},
       {.name = "node_mm",
        .type = FlagType::kNumber,

@@ -21,11 +21,11 @@
 namespace intrawarp {
 
 // `share` lies on the grid of `cost` and is not the same memory; its values are 0 to 1. Costs are finite. A voxel whose
-// cost is 0 goes with its neighbours. Looks at the checkpoint every few steps, with `progress` and the number of steps
-// as its iteration, and returns its last decision: after kStop the share is the one of the steps so far; CANCELLED for
-// kCancel. Waits for the stream. Bit-identical from run to run; CPU and CUDA agree to the rounding of their steps.
-// Workspace: SplitRegionsWorkspaceBytes. INVALID_ARGUMENT: a weight that is not finite or negative, fewer than one
-// iteration, another grid.
+// cost is 0 goes with its neighbours. The function looks at the checkpoint every few steps, with `progress` and the
+// number of steps as its iteration, and returns the last decision: after kStop `share` holds the result of the steps so
+// far; CANCELLED for kCancel. Waits for the stream. Bit-identical from run to run; CPU and CUDA agree to the rounding
+// of their steps. Workspace: SplitRegionsWorkspaceBytes. INVALID_ARGUMENT: a weight that is not finite or negative,
+// fewer than one iteration, another grid.
 absl::StatusOr<Decision> SplitRegions(const ExecContext& ctx, ConstVolumeView cost, double weight, int iterations,
                                       Progress progress, VolumeView share);
 int64_t SplitRegionsWorkspaceBytes(const Geometry& geometry);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transform does to space: the determinants of its Jacobian, and how well its inverse undoes it.
+// The determinants of a transform's Jacobian, and how well its inverse undoes it.
 #ifndef INTRAWARP_ENGINE_QUALITY_JACOBIAN_H_
 #define INTRAWARP_ENGINE_QUALITY_JACOBIAN_H_
 

@@ -41,7 +41,7 @@ struct MatchedBlock {
 };
 std::vector<MatchedBlock> MatchedBlocks(const ResidualProbe& probe);
 
-// Waits for the stream. Masks are those of MeasureSimilarity (similarity.h), `nodes` at most kProbeNodes. Workspace:
+// Waits for the stream. Masks are as for MeasureSimilarity (similarity.h), `nodes` at most kProbeNodes. Workspace:
 // ResidualProbeWorkspaceBytes.
 absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
                                             const PreparedImage& moving, ConstMaskView fixed_mask,

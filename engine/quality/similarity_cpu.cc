@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <limits>
 
 #include "engine/device/parallel.h"
 #include "engine/quality/similarity_kernels.h"

@@ -234,7 +234,7 @@ def parse_arguments():
     parser.add_argument('--bin', required=True, type=pathlib.Path, help='folder with intrawarpd and intrawarp')
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/cores'))
-    parser.add_argument('--cores', type=lambda words: [int(word) for word in words.split(',')], 
+    parser.add_argument('--cores', type=lambda words: [int(word) for word in words.split(',')],
                         default=sorted({1, methods.usable_cores()}), help='numbers of cores, by comma')
     parser.add_argument('--turns', type=int, default=3, help='how often each way of ours runs')
     parser.add_argument('--peers', action='store_true')

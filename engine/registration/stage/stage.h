@@ -118,6 +118,7 @@ struct LogDemonsOptions {
   static constexpr int kDefaultIterations = 100;
   // The default of levels when the stage starts from a velocity, which holds already what coarser levels would find: at
   // least two, and so many that no axis has as many voxels as this at the coarsest, if the pyramid goes so far.
+  // Coarser levels with such an axis have their velocity on half the grid, too (VelocityGrid::kHalf).
   static constexpr int kWarmLevels = 2, kWarmCoarsestAxis = 128;
   // The defaults of iterations, finest_iterations (with kWarmLevels levels, and with more of them), momentum and
   // velocity_grid then. Momentum makes up for the iterations: a frame of a moving phantom is as close to the truth

@@ -22,7 +22,7 @@ std::vector<std::string> Words(const ParsedFlags& flags, const std::string& name
   return absl::StrSplit(flags.String(name, otherwise), ',', absl::SkipEmpty());
 }
 
-// As Words, with one word or more.
+// Words with one word or more.
 absl::StatusOr<std::vector<std::string>> List(const ParsedFlags& flags, const std::string& name,
                                               const std::string& otherwise) {
   std::vector<std::string> words = Words(flags, name, otherwise);

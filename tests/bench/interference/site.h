@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scenarios share: the server, the images, the clock, the report.
+// The server, the images, the clock and the report, which the scenarios share.
 #ifndef INTRAWARP_TESTS_BENCH_INTERFERENCE_SITE_H_
 #define INTRAWARP_TESTS_BENCH_INTERFERENCE_SITE_H_
 
