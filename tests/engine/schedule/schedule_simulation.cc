@@ -384,9 +384,14 @@ class Simulation {
   int DomainOf(int64_t id) const { return Domain(jobs_[id].job_class); }
   int Slots(int domain) const { return domain == 1 ? AtOnce(JobClass::kBatch) : options_.slots; }
   int AtOnce(JobClass job_class) const {
-    const int given = options_.at_once[Index(job_class)], beside_frames = options_.beside_frames[Index(job_class)];
-    const int most = given == 0 ? options_.lanes[Index(job_class)] : given;
-    return frames_open_ && beside_frames > 0 ? std::min(most, beside_frames) : most;
+    const int beside_frames = options_.beside_frames[Index(job_class)];
+    return frames_open_ && beside_frames > 0 ? std::min(MostAtOnce(job_class), beside_frames) : MostAtOnce(job_class);
+  }
+  // Jobs that compute when frames are opened compute on.
+  int MostSlots(int domain) const { return domain == 1 ? MostAtOnce(JobClass::kBatch) : options_.slots; }
+  int MostAtOnce(JobClass job_class) const {
+    const int given = options_.at_once[Index(job_class)];
+    return given == 0 ? options_.lanes[Index(job_class)] : given;
   }
   static int Index(JobClass job_class) { return static_cast<int>(job_class); }
   bool Owed(JobClass job_class) const { return owed_[Index(job_class)]; }
@@ -699,7 +704,7 @@ class Simulation {
       Check(policy_.waiting(job_class) == waiting && policy_.started(job_class) == started, "no job is lost");
     }
     for (int domain = 0; domain < kMostDomains; ++domain) {
-      Check(ComputingIn(domain) <= Slots(domain), "no more jobs compute at once than there are slots");
+      Check(ComputingIn(domain) <= MostSlots(domain), "no more jobs compute at once than there are slots");
     }
   }
 
