@@ -52,8 +52,8 @@ struct SimilarityInput {
   Int3 moving_size;
   // Fixed index to moving index.
   ForwardMap map;
-  // Unless null: a vector at each fixed voxel, which `field_to_index` makes a difference that is added to the moving index
-  // of `map`. It is T(p) - p with a control grid, and u(p) of a displacement on the fixed grid.
+  // Unless null: a vector at each fixed voxel, which `field_to_index` makes a difference that is added to the moving
+  // index of `map`. It is T(p) - p with a control grid, and u(p) of a displacement on the fixed grid.
   const float* field = nullptr;
   AffineMap field_to_index;
   // The ranges of the whole images.

@@ -127,8 +127,8 @@ class Scheduler final : public JobQueue {
   void Cancel(const void* owner) override;
 
   // Whether sessions want frames computed (see Streams above): the other classes then have fewer jobs at once
-  // (SchedulingOptions.beside_frames). Jobs that waited for a place start when frames are no longer open. At first frames
-  // are not open.
+  // (SchedulingOptions.beside_frames). Jobs that waited for a place start when frames are no longer open. At first
+  // frames are not open.
   void SetFramesOpen(bool open);
 
   // Waits for the jobs that have started; those that wait get UNAVAILABLE. Idempotent. Not from a job, which it would

@@ -92,8 +92,8 @@ int64_t LogDemonsCoarseBytes(const PreparedImage& fixed);
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
 // Fills in every default but the defaults of levels, iterations, finest_iterations, momentum, velocity_grid and
-// match_intensities, which depend on the images and on where the stage starts. The second function leaves out levels and
-// match_intensities only; its stage has `levels` levels and starts from a velocity (`warm`) or not.
+// match_intensities, which depend on the images and on where the stage starts. The second function leaves out levels
+// and match_intensities only; its stage has `levels` levels and starts from a velocity (`warm`) or not.
 LogDemonsOptions Resolved(LogDemonsOptions options);
 LogDemonsOptions Resolved(LogDemonsOptions options, bool warm, int levels);
 
