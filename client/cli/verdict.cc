@@ -134,7 +134,7 @@ std::string SlidingText(const v1::Report& report) {
     if (!stage.has_second_layer_fraction()) continue;
     const double fraction = stage.second_layer_fraction();
     text = fraction > 0 ? absl::StrFormat("two layers; the second one has %.3g %% of the voxels", 100 * fraction)
-                        : "one layer; the result is that of ffd without --sliding";
+                        : "one layer; ffd without --sliding has the same result";
   }
   return text;
 }

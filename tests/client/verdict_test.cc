@@ -81,7 +81,7 @@ TEST(VerdictTest, WhetherAnythingSlidIsTold) {
   EXPECT_EQ(SlidingText(Parse("stages { } stages { second_layer_fraction: 0.3125 }")),
             "two layers; the second one has 31.2 % of the voxels");
   EXPECT_EQ(SlidingText(Parse("stages { second_layer_fraction: 0.3125 } stages { second_layer_fraction: 0 }")),
-            "one layer; the result is that of ffd without --sliding");
+            "one layer; ffd without --sliding has the same result");
 }
 
 // Every cause of the proto has a word, and every one that comes without a message is still told.
