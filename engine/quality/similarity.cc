@@ -14,9 +14,9 @@ namespace {
 
 absl::Status ValidateMask(const char* name, ConstMaskView mask, const Geometry& image) {
   if (mask.data == nullptr || SameGrid(mask.geometry, image)) return absl::OkStatus();
-  return FieldError(
-      absl::StatusCode::kInvalidArgument, name,
-      absl::StrCat("its grid (", SizeString(mask.geometry), ") is not that of its image (", SizeString(image), ")"));
+  return FieldError(absl::StatusCode::kInvalidArgument, name,
+                    absl::StrCat("its grid (", SizeString(mask.geometry), ") is not the grid of its image (",
+                                 SizeString(image), ")"));
 }
 
 double BinsPerUnit(const VolumeStatistics& s) {

@@ -31,9 +31,9 @@ absl::Status ValidateControlGrid(const char* name, const Geometry& grid) {
 
 absl::Status ValidateMask(ConstMaskView mask, const Geometry& image) {
   if (mask.data == nullptr || SameGrid(mask.geometry, image)) return absl::OkStatus();
-  return FieldError(
-      absl::StatusCode::kInvalidArgument, "mask",
-      absl::StrCat("its grid (", SizeString(mask.geometry), ") is not that of its image (", SizeString(image), ")"));
+  return FieldError(absl::StatusCode::kInvalidArgument, "mask",
+                    absl::StrCat("its grid (", SizeString(mask.geometry), ") is not the grid of its image (",
+                                 SizeString(image), ")"));
 }
 
 struct AlignedAxes {

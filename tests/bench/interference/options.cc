@@ -187,7 +187,7 @@ CommandSyntax Syntax() {
        Number("warmup", "seconds before each measurement that are not counted; 3", 1e4),
        Integer("max_sessions", "16", 1, 64),
        Text("percents", "P,P", "of the capacity; 50,100,150,300"),
-       Number("call_deadline_ms", "of each call in overload; 0 (also the default): ten times a call alone", 1e6),
+       Number("call_deadline_ms", "of each call in overload; 0 (also the default): ten times a call by itself", 1e6),
        Integer("soak_clients", "8", 1, 64),
        Integer("plant_leak", "bytes that the server loses with every id it makes, as the control of a soak; 0", 0,
                1 << 20),
