@@ -9,7 +9,8 @@
 
 namespace intrawarp {
 
-absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, const Geometry& image, int rounds) {
+absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, const Geometry& image, int rounds,
+                                    int reach) {
   const std::optional<AlignedEvaluation> axes =
       MakeAlignedEvaluation(grid, AffineMap::Identity(), image, VoxelRun{image.size});
   if (!axes) return absl::InvalidArgumentError("image: has not the direction of the control grid");
@@ -26,6 +27,7 @@ absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, cons
   INTRAWARP_ASSIGN_OR_RETURN(task.folded, ctx.arena().Allocate<unsigned long long>(1));
   INTRAWARP_ASSIGN_OR_RETURN(task.out, ctx.arena().Allocate<float>(3 * task.nodes()));
   for (int round = 0;; ++round) {
+    task.reach = 1 + round % reach;
     INTRAWARP_RETURN_IF_ERROR(EvaluateControlGridDeterminant(ctx, grid, determinant));
     INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SmoothFoldsOnce, task));
     unsigned long long folded = 0;

@@ -14,9 +14,12 @@ namespace intrawarp {
 
 // Until det(I + grad u) is above 0 at every voxel of `image`, or `rounds` times: each control point that has a voxel
 // with a determinant below a small margin in its support moves halfway to the mean of its neighbours; all others stay.
-// In place; answers how many voxels still fold. Bit-identical from run to run. Waits for the stream. `image` has the
-// grid's direction (INVALID_ARGUMENT otherwise). Workspace: SmoothFoldsWorkspaceBytes.
-absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, const Geometry& image, int rounds);
+// The neighbours are 1, 2, ..., `reach` control points away in turns, one distance a round: farther ones undo a jump
+// over many control points in fewer rounds. In place; answers how many voxels still fold. Bit-identical from run to
+// run. Waits for the stream. `image` has the grid's direction (INVALID_ARGUMENT otherwise). Workspace:
+// SmoothFoldsWorkspaceBytes.
+absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, const Geometry& image, int rounds,
+                                    int reach);
 int64_t SmoothFoldsWorkspaceBytes(const Geometry& grid, const Geometry& image);
 
 }  // namespace intrawarp

@@ -20,6 +20,8 @@ struct FoldSmoothing {
   const float* determinant = nullptr;
   AxisMap x, y, z;
   const float* grid = nullptr;
+  // The neighbours that a control point moves to the mean of are this many control points away, along each axis.
+  int reach = 1;
   // One byte a control point: whether it moves; and how many voxels fold.
   uint8_t* moves = nullptr;
   unsigned long long* folded = nullptr;
@@ -54,16 +56,16 @@ INTRAWARP_HD inline float Smoothed(const FoldSmoothing& t, int64_t node, int com
   float sum = 0;
   int neighbours = 0;
   for (int a = 0; a < 3; ++a) {
-    if (at[a] > 0) {
-      sum += t.grid[3 * (node - stride[a]) + component];
+    if (at[a] >= t.reach) {
+      sum += t.grid[3 * (node - t.reach * stride[a]) + component];
       ++neighbours;
     }
-    if (at[a] < size[a] - 1) {
-      sum += t.grid[3 * (node + stride[a]) + component];
+    if (at[a] < size[a] - t.reach) {
+      sum += t.grid[3 * (node + t.reach * stride[a]) + component];
       ++neighbours;
     }
   }
-  return 0.5f * (own + sum / static_cast<float>(neighbours));
+  return neighbours == 0 ? own : 0.5f * (own + sum / static_cast<float>(neighbours));
 }
 
 // Fills moves and *folded, then out. Stream-ordered.

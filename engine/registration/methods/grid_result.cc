@@ -9,15 +9,16 @@
 namespace intrawarp {
 namespace {
 
-// Rounds of smoothing: at most, and between two checkpoints.
-constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
+// Rounds of smoothing: at most, between two checkpoints, and until the neighbours reach a control point farther.
+constexpr int kUnfoldingRounds = 300, kUnfoldingRoundsAtOnce = 10, kUnfoldingRoundsPerReach = 50;
 
 }  // namespace
 
 absl::StatusOr<Decision> UnfoldGrid(const ExecContext& ctx, FieldView grid, const Geometry& fixed,
                                     const Progress& progress) {
   for (int round = 0; round < kUnfoldingRounds; round += kUnfoldingRoundsAtOnce) {
-    INTRAWARP_ASSIGN_OR_RETURN(const int64_t folded, SmoothFolds(ctx, grid, fixed, kUnfoldingRoundsAtOnce));
+    const int reach = 1 + round / kUnfoldingRoundsPerReach;
+    INTRAWARP_ASSIGN_OR_RETURN(const int64_t folded, SmoothFolds(ctx, grid, fixed, kUnfoldingRoundsAtOnce, reach));
     if (folded == 0) break;
     const Decision decision = ctx.Checkpoint(progress);
     if (decision == Decision::kCancel) return absl::CancelledError("cancelled");

@@ -10,8 +10,9 @@
 
 namespace intrawarp {
 
-// Smooths away the folds of `grid` at the voxels of `fixed`, in place. Looks at the checkpoint every few rounds, and
-// returns its last decision; CANCELLED for kCancel. Waits for the stream. Workspace: SmoothFoldsWorkspaceBytes.
+// Smooths away the folds of `grid` at the voxels of `fixed`, in place: in 300 rounds at most, the later ones with a
+// farther reach (fold_smoothing.h). Looks at the checkpoint every few rounds, and returns its last decision; CANCELLED
+// for kCancel. Waits for the stream. Workspace: SmoothFoldsWorkspaceBytes.
 absl::StatusOr<Decision> UnfoldGrid(const ExecContext& ctx, FieldView grid, const Geometry& fixed,
                                     const Progress& progress);
 

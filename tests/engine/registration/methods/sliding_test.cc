@@ -162,6 +162,14 @@ class SlidingTest : public TexturedPairTest {
     return sum / count;
   }
 
+  // On the voxels of the fixed image.
+  double LeastJacobian(const Pair& pair, const Transform& transform) {
+    OwnedContext owned = *OwnedContext::Create(device(), JacobianWorkspaceBytes(pair.fixed_grid, true));
+    const absl::StatusOr<JacobianStatistics> jacobian = MeasureJacobian(owned.context(), transform, pair.fixed_grid);
+    EXPECT_OK(jacobian) << jacobian.status();
+    return jacobian.ok() ? jacobian->min : -1;
+  }
+
   absl::StatusOr<RegistrationResult> Run(const Pair& pair, std::vector<StageOptions> stages,
                                          CheckpointFn checkpoint = nullptr) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
@@ -216,11 +224,23 @@ TEST_P(SlidingTest, ItsResultDoesNotFold) {
   const Pair pair = MakeSlidingPair();
   const absl::StatusOr<RegistrationResult> sliding = Run(pair, {SearchOptions{}, Ffd(true)});
   ASSERT_OK(sliding) << sliding.status();
-  OwnedContext owned = *OwnedContext::Create(device(), JacobianWorkspaceBytes(pair.fixed_grid, true));
-  const absl::StatusOr<JacobianStatistics> jacobian =
-      MeasureJacobian(owned.context(), sliding->transform, pair.fixed_grid);
-  ASSERT_OK(jacobian) << jacobian.status();
-  EXPECT_GT(jacobian->min, 0);
+  EXPECT_GT(LeastJacobian(pair, sliding->transform), 0);
+}
+
+// Layers that move apart by many voxels: of images of different things, and where the moving image ends.
+TEST_P(SlidingTest, LayersFarApartAreJoinedWithoutAFold) {
+  Pair unlike = MakeTexturedPair(Texture(42, false), 2, 3, false, AffineMap::Identity());
+  unlike.moving = MakeTexturedPair(Texture(53, false), 2, 0, false, AffineMap::Identity()).moving;
+  Pair cut = MakeSlidingPair();
+  for (size_t i = 0; i < cut.moving.size(); ++i) {
+    if (static_cast<int>(i) % cut.moving_grid.size.x > 0.6 * cut.moving_grid.size.x) cut.moving[i] = 1000;
+  }
+  for (const Pair& pair : {unlike, cut}) {
+    const absl::StatusOr<RegistrationResult> sliding = Run(pair, {SearchOptions{}, Ffd(true)});
+    ASSERT_OK(sliding) << sliding.status();
+    EXPECT_GT(*sliding->stages.back().second_layer_fraction, 0);
+    EXPECT_GT(LeastJacobian(pair, sliding->transform), 0);
+  }
 }
 
 TEST_P(SlidingTest, RunsGiveTheSameBits) {
